@@ -75,9 +75,9 @@ PYFLAME_TEST_ROTATION ?= $(shell echo $$(($$(date +%s) / 86400)))
 test: export PYFLAME_TEST_ROTATION := $(PYFLAME_TEST_ROTATION)
 test: build  ## every test, C++ and Python; of the op cases one of each kind and the day's fifth
 	@rc=0; \
+	tools/install_venv.sh $(BUILD) $(VENV) || exit 1; \
 	ctest --test-dir $(BUILD) --output-on-failure --progress -j $$(nproc) >$(BUILD)/ctest.log 2>&1 || rc=1; \
 	  if [ $$rc = 0 ]; then grep -E 'tests passed|Total Test time' $(BUILD)/ctest.log; else tail -n 200 $(BUILD)/ctest.log; fi; \
-	tools/install_venv.sh $(BUILD) $(VENV) || exit 1; \
 	$(PYTEST) $(PYTEST_ARGS) $(PYTEST_DIRS) || rc=1; \
 	echo; echo "C++:    $$(grep -E 'tests passed|No tests were found' $(BUILD)/ctest.log | tail -1)"; \
 	echo "Python: $$(cat build/pytest-summary.txt)"; exit $$rc
@@ -85,7 +85,7 @@ test: build  ## every test, C++ and Python; of the op cases one of each kind and
 test-full:  ## every test with every op case
 	@$(MAKE) --no-print-directory test PYFLAME_TEST_ROTATION=
 
-test-cpp: build  ## the C++ tests
+test-cpp: install-venv  ## the C++ tests
 	ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
 
 test-python: install-venv  ## the Python tests
@@ -106,7 +106,7 @@ asan: $(STAMP)/bootstrap  ## the C++ tests under AddressSanitizer and UndefinedB
 	cmake --preset asan-ubsan && cmake --build --preset asan-ubsan && ctest --preset asan-ubsan -j $$(nproc)
 
 # Where threads meet. ThreadSanitizer wants fixed addresses, hence setarch where it is allowed.
-TSAN_FOLDERS ?= $(filter base distributed record compile runtime autograd,$(notdir $(wildcard tests/cpp/*)))
+TSAN_FOLDERS ?= $(filter base distributed llm record compile runtime autograd,$(notdir $(wildcard tests/cpp/*)))
 NO_ASLR := $(shell setarch -R true 2>/dev/null && echo 'setarch -R')
 tsan: $(STAMP)/bootstrap  ## the C++ tests of recorder and executor under ThreadSanitizer
 	cmake --preset tsan

@@ -91,8 +91,9 @@ void add_bench(CLI::App& app, Run& run) {
                   "The folder of the kept measurements; default: ~/.local/share/pyflame/bench");
   cmd->add_flag("--no-record", s->no_record, "Keep no record");
   cmd->add_flag("--json", s->json, "Print one JSON object for each measurement");
-  cmd->add_option("--python", s->python,
-                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->add_option(
+      "--python", s->python,
+      "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
   auto llm = std::make_shared<Run>();
   add_bench_llm(*cmd, s, *llm);
   cmd->final_callback([&run, cmd, s, llm] {

@@ -35,8 +35,9 @@ void add_convert(CLI::App& app, Run& run) {
       ->check(CLI::ExistingFile);
   cmd->add_flag("--perplexity", s->perplexity, "Compute the perplexity of a short text that comes with the program");
   cmd->add_flag("--json", s->json, "Print the report as JSON");
-  cmd->add_option("--python", s->python,
-                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->add_option(
+      "--python", s->python,
+      "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
   cmd->final_callback([&run, cmd, s] {
     run = [=]() -> int {
       PythonCommand c("convert", "pyflame.llm.conversion", s->python);

@@ -38,8 +38,9 @@ void add_diagnose(CLI::App& app, Run& run) {
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
   cmd->add_flag("--json", s->json, "Print one JSON document");
-  cmd->add_option("--python", s->python,
-                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->add_option(
+      "--python", s->python,
+      "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
   cmd->callback([&run, s] { run = [s] { return diagnose(*s); }; });
 }
 

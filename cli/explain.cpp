@@ -56,8 +56,9 @@ void add_explain(CLI::App& app, Run& run) {
                   "Also write the source and the code object of every GPU kernel that the program uses to this folder");
   cmd->add_flag("--no-times", s->no_times, "Do not measure the steps");
   cmd->add_flag("--measure", s->measure, "Measure the device's ceilings again");
-  cmd->add_option("--python", s->python,
-                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->add_option(
+      "--python", s->python,
+      "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
   cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return explain(*s, program); }; });
 }
 

@@ -88,8 +88,9 @@ void add_snapshot(CLI::App* memory, Run& run) {
 }
 
 void add_python(CLI::App* cmd, std::string& python) {
-  cmd->add_option("--python", python,
-                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->add_option(
+      "--python", python,
+      "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
 }
 
 }  // namespace

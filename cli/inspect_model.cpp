@@ -78,8 +78,9 @@ void add_inspect_model(CLI::App& app, Run& run) {
   sub->add_flag("--all", s->all, "A row for each tensor, and all metadata");
   sub->add_flag("--json", s->as_json, "Print one JSON document");
   sub->add_option("--html", s->html, "Write a page to this file");
-  sub->add_option("--python", s->python,
-                  "The Python interpreter that has the package; default: the one beside this program");
+  sub->add_option(
+      "--python", s->python,
+      "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
   sub->callback([&run, s] { run = [s] { return run_inspect_model(*s); }; });
 }
 

@@ -18,8 +18,9 @@ namespace pyflame::apps::cli {
 namespace {
 
 void add_python_option(CLI::App* cmd, std::string& python) {
-  cmd->add_option("--python", python,
-                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->add_option(
+      "--python", python,
+      "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
 }
 
 // Options that were given, in the spelling of the Python program.

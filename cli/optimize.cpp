@@ -83,8 +83,9 @@ void add_optimize(CLI::App& app, Run& run) {
   cmd->add_flag("--resume", s->resume, "Go on with the journal in the folder of the results");
   cmd->add_flag("--list", s->list, "Print the changes that can be tried, and stop");
   cmd->add_flag("--json", s->json, "Print the result, or the changes of --list, as one JSON document");
-  cmd->add_option("--python", s->python,
-                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->add_option(
+      "--python", s->python,
+      "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
   cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return optimize(*s, program); }; });
 }
 

@@ -72,8 +72,9 @@ void add_profile(CLI::App& app, Run& run) {
   cmd->add_option("--json", s->json,
                   "Also write the report into this file, as one JSON document; standard output belongs to the program")
       ->type_name("FILE");
-  cmd->add_option("--python", s->python,
-                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->add_option(
+      "--python", s->python,
+      "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
   cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return profile(*s, program); }; });
 }
 

@@ -1,30 +1,18 @@
-// Finds the interpreter and starts a module of the package.
+// Starts a module of the package.
 #include "python_command.h"
 
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 
 #include "pyflame/base/error.h"
+#include "pyflame/base/python.h"
 
 namespace pyflame::apps::cli {
 
-namespace {
-
-namespace fs = std::filesystem;
-
-std::string find_python() {
-  std::error_code ignored;
-  const fs::path beside = fs::read_symlink("/proc/self/exe", ignored).parent_path() / "python3";
-  return fs::exists(beside, ignored) ? beside.string() : "python3";
-}
-
-}  // namespace
-
 PythonCommand::PythonCommand(const char* command, const char* module, const std::string& python)
-    : command_(command), words_{python.empty() ? find_python() : python, "-m", module} {}
+    : command_(command), words_{python_interpreter(python), "-m", module} {}
 
 void PythonCommand::start() {
   std::vector<char*> arguments;

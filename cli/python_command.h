@@ -8,7 +8,7 @@ namespace pyflame::apps::cli {
 // The words of a command line for a module of the package.
 class PythonCommand {
  public:
-  // `python`: the interpreter; empty: the one of the environment that has this program, or the first one on PATH.
+  // `python`: the interpreter; empty: the one that python_interpreter() finds.
   PythonCommand(const char* command, const char* module, const std::string& python);
   void add(const std::string& word) { words_.push_back(word); }
   // One word, so that a value may begin with a dash.

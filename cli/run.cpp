@@ -79,8 +79,9 @@ void add_run(CLI::App& app, Run& run) {
   cmd->add_option("--output", s->output, "FILE.npz: the outputs by name");
   cmd->add_option("--report", s->report, "FILE.json: where each node ran");
   cmd->add_flag("--json", s->json, "Print one JSON object");
-  cmd->add_option("--python", s->python,
-                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->add_option(
+      "--python", s->python,
+      "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
   cmd->final_callback([&run, s] { run = [s] { return run_model(*s); }; });
 }
 

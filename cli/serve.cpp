@@ -144,8 +144,9 @@ void add_serve(CLI::App& app, Run& run) {
   add_model_options(cmd, *s);
   add_limits(cmd, *s);
   cmd->add_flag("--json", s->json, "Write the log to standard output, one JSON object for each line");
-  cmd->add_option("--python", s->python,
-                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->add_option(
+      "--python", s->python,
+      "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
   cmd->final_callback([&run, cmd, s] {
     run = [=]() -> int {
       PythonCommand c("serve", "pyflame.llm.serving", s->python);

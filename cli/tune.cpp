@@ -87,8 +87,9 @@ void add_tune(CLI::App& app, Run& run) {
       "gets");
   cmd->add_flag("--list", s->list, "Print what is known");
   cmd->add_flag("--json", s->json, "Print what was measured, or is known, as one JSON document");
-  cmd->add_option("--python", s->python,
-                  "The Python interpreter that has the package; default: the one beside this program");
+  cmd->add_option(
+      "--python", s->python,
+      "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
   cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return tune(*s, program); }; });
 }
 

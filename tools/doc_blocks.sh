@@ -195,6 +195,16 @@ for folder in ("my-adapter", "other-adapter"):
 END
 }
 
+# model and encoder: folders with small models of random weights.
+random_models() {
+  python - <<'END'
+from pyflame.testing import language_models
+
+language_models.write_random_model("model", max_position_embeddings=512)
+language_models.write_random_encoder("encoder")
+END
+}
+
 # `pyflame serve` until it answers. Then it ends as by Ctrl-C.
 serve_for_a_moment() {
   start_server "$@"

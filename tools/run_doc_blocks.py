@@ -9,7 +9,7 @@
                          in PYFLAME_SOURCE, and nothing to read from standard input
     ```bash run with=train,serve
                          runs behind such functions
-    ```cpp run           is compiled against the library of build/release and run; plain ```cpp is shown only
+    ```cpp run           is compiled against the library of build/release and run, behind the functions that with=... names; plain ```cpp is shown only
 
 Every block of a shell says how it runs. One that says nothing, or two things, fails. Readers of a page do not see these words.
 
@@ -156,7 +156,7 @@ def run_block(page, language, code, before, build, folder, timeout):
         (source / "block.cpp").write_text(code)
         (source / "CMakeLists.txt").write_text(CMAKE)
         install_library(build, folder / "prefix")
-        command = ["bash", "-ec", f"cmake -S {source} -B {source}/build -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH={folder}/prefix && "
+        command = ["bash", "-ec", f"{before}cmake -S {source} -B {source}/build -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH={folder}/prefix && "
                    f"cmake --build {source}/build && {source}/build/block"]
     with tempfile.TemporaryFile("w+", errors="replace") as log:  # a pipe would stay open as long as what the block leaves behind
         process = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)

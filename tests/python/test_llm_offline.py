@@ -1,4 +1,6 @@
 """pf.llm.LLM, by vLLM's names, and the penalties and biases of pf.llm.Sampling."""
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import pyflame as pf
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import Engine, Sampler, Sampling, SamplingParams  # noqa: E402
 from pyflame.llm import engine as engines  # noqa: E402
+from pyflame.llm.offline import _Call  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 GREEDY = Sampling(temperature=0)
@@ -157,6 +160,41 @@ def test_the_end_of_an_llm_ends_its_thread(lm):
     del llm
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_calls_of_several_threads(lm):
+    prompts = [["on", "a"], ["the window"], ["hello", "on the"], ["w"]]
+    with pf.llm.LLM(lm, max_num_seqs=3) as llm:
+        def texts(i):
+            return llm.generate(prompts[i], SamplingParams(max_tokens=12, seed=i, n=2))
+
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(texts, range(4)))
+        assert found == [texts(i) for i in range(4)] and idle(llm.engine)
+
+
+def test_a_call_that_is_watched_and_cancelled(lm):
+    """What _cpp_host does: a function gets what is new, and another thread, or this function, ends the texts."""
+    with pf.llm.LLM(lm) as llm:
+        seen = []
+        prompts, params = [llm._prompt(p) for p in ("on", "a")], SamplingParams(max_tokens=None, ignore_eos=True)
+
+        def each(place, output, text, ids):
+            seen.append((place, text, ids))
+            if len(seen) == 5:
+                call.cancel()
+
+        call = _Call(llm, each)
+        found = llm._write(prompts, params, False, None, call)
+        assert idle(llm.engine)
+        for place, r in enumerate(found):
+            [output] = r.outputs
+            assert output.finish_reason == "cancelled" and len(output.token_ids) < 20
+            assert output.text == "".join(t for p, t, _ in seen if p == place) and output.token_ids == [i for p, _, ids in seen if p == place for i in ids]
+        early = _Call(llm)
+        early.cancel()
+        [r] = llm._write(prompts[:1], params, False, None, early)
+        assert r.outputs[0].finish_reason == "cancelled" and len(r.outputs[0].token_ids) < 20 and idle(llm.engine)
 
 
 def test_llm_that_fails(lm, monkeypatch):

@@ -16,7 +16,7 @@ RECORD = TENSOR + CONTRACT + ["record/"]
 OPS = RECORD + ["ops/", "plugin.h"]
 ENGINE = OPS + ["backends/plugin_call.h", "autograd/", "compile/", "runtime/"]
 BACKEND = TENSOR + CONTRACT + ["ops/", "kernels/", "plugin.h", "backends/plugin_call.h"]
-ABOVE = ENGINE + ["distributed/", "io/", "data/", "nn/", "optim/"]
+ABOVE = ENGINE + ["distributed/", "io/", "data/", "nn/", "optim/", "llm/"]
 TOP = [""]
 
 # layer of backends/gpu -> the layers that it may include.
@@ -74,6 +74,8 @@ LAYERS = [
     ("src/pyflame/data/", ENGINE + ["io/", "data/"]),
     ("src/pyflame/nn/", ENGINE + ["io/", "nn/"]),
     ("src/pyflame/optim/", ENGINE + ["io/", "nn/", "optim/"]),
+    # Python computes in another process: this is the way to it.
+    ("src/pyflame/llm/", BASE + ["data/tokenizer.h", "llm/"]),
     # The tools read files and machines, not tensors: of the engine they use what knows no tensor.
     ("src/tools/base/", BASE + ["tools/base/"]),
     ("src/tools/system/", BASE + ["tools/base/", "tools/system/"]),

@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = {
     "Tensors and ops": ["tensor/tensor.h", "tensor/dtype.h", "tensor/default_dtype.h", "tensor/device.h", "tensor/dims.h", "ops/ops.h", "ops/linalg.h", "ops/recurrent.h", "ops/autocast.h"],
     "Gradients and training": ["autograd/autograd.h", "tensor/grad_node.h", "nn/module.h", "nn/layers.h", "nn/init.h", "optim/optim.h", "optim/schedule.h"],
+    "Language models": ["llm/language_model.h"],
     "Data and files": ["data/text.h", "data/tokenizer.h", "io/safetensors.h", "io/checkpoint.h"],
     "Devices and processes": ["runtime/device.h", "runtime/explain.h", "runtime/profiler.h", "base/error.h", "distributed/group.h", "version.h"],
     "Extensions": ["plugin.h", "extension.h", "backends/backend.h"],
@@ -31,7 +32,7 @@ INTERNAL = [
         runtime/searches.h runtime/segments.h runtime/state.h runtime/taint.h runtime/uninitialised.h"""),
     ("tools of the library's own code: locks, threads, numbers of 16 bits, environment, logs", """
         base/embedded.h base/env.h base/events.h base/exit.h base/fallbacks.h base/fork.h base/gpu_arch.h base/half.h base/indexed.h base/location.h
-        base/markers.h base/packages.h base/philox.h base/pool.h base/ref.h base/signal_stack.h base/sqlite.h base/threads.h base/env.def"""),
+        base/markers.h base/packages.h base/philox.h base/pool.h base/python.h base/ref.h base/signal_stack.h base/sqlite.h base/threads.h base/env.def"""),
     ("what a tensor is made of, and weights in the layouts of kernels", """
         tensor/alias.h tensor/float8.h tensor/gguf_blocks.h tensor/lasting.h tensor/layout.h tensor/print.h tensor/runtime_hooks.h tensor/storage.h
         tensor/weight_planes.h tensor/weight_tiles.h"""),
@@ -41,6 +42,7 @@ INTERNAL = [
     ("hooks for the library's own optimizers", "autograd/ready.h"),
     ("readers of one file format each, behind safetensors.h and checkpoint.h or called from Python", """
         io/atomic_file.h io/gguf_file.h io/input_file.h io/pickle.h io/safetensors_file.h io/torch_file.h io/zip_file.h"""),
+    ("the process of language_model.h, and the list of the fields of its settings", "llm/process.h llm/fields.def"),
     ("the parts of a Group", "distributed/peer.h distributed/reduce.h distributed/ring.h"),
 ]
 

@@ -351,11 +351,12 @@ class Engine(Intake):
 
     def add_lora(self, name: str, path: str | os.PathLike[str]) -> None:
         """Adds an adapter (PEFT's folder) under a name, for requests that come from now on. A name that is there already stays what it is. OSError, ValueError."""
-        with self._wake:
-            if self._adapters is not None and any(a.name == name for a in self._adapters.adapters):
-                return
+        if name in self.lora_names:
+            return
         adapter = read_adapter(name, path, self._network)
         with self._wake:
+            if name in self.lora_names:  # another thread has added it meanwhile
+                return
             self._set_adapters([*(self._adapters.adapters if self._adapters else []), adapter])
 
     @property

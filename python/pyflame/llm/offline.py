@@ -203,40 +203,119 @@ class EmbeddingRequestOutput:
     outputs: EmbeddingOutput
 
 
-class _Writing:
-    """Collects one text on the engine's thread."""
+class _Call:
+    """The texts of one call while the engine writes them. Calls of several threads may run at the same time.
 
-    def __init__(self, llm, job, output, params, lora=None):
+    each: None, or a function that the engine's thread calls with (the text's place among prompts, its CompletionOutput, new text, new token ids) as soon as there is something new,
+    and at the end of each text, when the output has its finish_reason."""
+
+    def __init__(self, llm, each=None):
+        self.llm, self.each, self.writings, self.cancelled = llm, each, [], False
+        self.changed, self._left = threading.Condition(), 0
+
+    def submit(self, w):
+        p, llm = w.params, self.llm
+        stop_ids = frozenset(p.stop_token_ids) | (frozenset() if p.ignore_eos else llm.model.end_ids)
+        with self.changed:
+            w.request = llm.engine.submit(w.job.prompt_token_ids, p._sampling(w.output.index), llm.model.config.context if p.max_tokens is None else p.max_tokens,
+                                          stop_ids=stop_ids, logprobs=0 if p.logprobs is None and p._chooses else p.logprobs, lora=w.lora, receive=w.receive)
+            self.writings.append(w)
+            self._left += 1
+            if self.cancelled:
+                llm.engine.cancel(w.request)
+
+    def ended(self):
+        with self.changed:
+            self._left -= 1
+            self.changed.notify_all()
+
+    def cancel(self):
+        """Ends the texts, also those that are submitted later; what was written until then is their result, with the finish_reason 'cancelled'. Any thread may call it."""
+        with self.changed:
+            self.cancelled = True
+            for w in self.writings:
+                self.llm.engine.cancel(w.request)
+
+    def stop(self):
+        """After an error: ends the texts and waits until the engine has left them."""
+        for w in self.writings:
+            self.llm.engine.cancel(w.request)
+        with self.changed:
+            self.changed.wait_for(lambda: not self._left)
+
+    def forget(self):
+        """Lets go of the texts, which refer to this, so that an LLM ends with its last reference."""
+        with self.changed:
+            self.writings = []
+
+    def wait(self, total, progress):
+        """Waits for the texts, `total` of them. RuntimeError as soon as one of them failed."""
+        begin = time.perf_counter()
+        with self.changed:
+            while self._left and not self._failed():
+                self.changed.wait()
+                if progress:
+                    tokens = sum(len(w.output.token_ids) for w in self.writings)
+                    sys.stderr.write(f"\r{total - self._left} of {total} texts, {tokens / (time.perf_counter() - begin):.0f} tokens/s ")
+                    sys.stderr.flush()
+            if progress:
+                sys.stderr.write("\n")
+            failed = self._failed()
+        if failed:
+            raise RuntimeError(f"generate: a text could not be finished; got {failed[0].error}; expected the text")
+
+    def _failed(self):
+        return [w for w in self.writings if w.error]
+
+
+class _Writing:
+    """Collects one text on the engine's thread. place: that of its prompt among those of the call."""
+
+    def __init__(self, call, place, job, output, params, lora=None):
         self.lora = lora
-        self.llm, self.job, self.output, self.params, self.request = llm, job, output, params, None
-        tokenizer = llm.model.tokenizer
-        self.pieces = Pieces(tokenizer, params.stop, llm.model._has_text(job.prompt_token_ids)) if tokenizer else None
+        self.call, self.place, self.job, self.output, self.params, self.request = call, place, job, output, params, None
+        model = call.llm.model
+        self.pieces = Pieces(model.tokenizer, params.stop, model._has_text(job.prompt_token_ids)) if model.tokenizer else None
         self.error, self.parts = None, []
 
     def receive(self, event):
-        output = self.output
         if isinstance(event, Finished):
-            if self.pieces:
-                self.parts.append(self.pieces.finish())
-                output.text = "".join(self.parts)
-            stopped = self.pieces is not None and self.pieces.stopped
-            output.finish_reason = "stop" if stopped else event.reason
-            if output.cumulative_logprob is not None and event.logprob is not None:
-                output.cumulative_logprob += event.logprob
-            self.error = event.error or event.reason if not stopped and event.reason in ("error", "cancelled") else None
-            return self.llm._ended(self)
+            self._end(event)
+            return self.call.ended()
+        self._take(event)
+        text = self._add(self.pieces.feed(event.id)) if self.pieces else ""
+        if self.pieces and self.pieces.stopped:
+            with self.call.changed:  # submit() holds it until the request is known
+                request = self.request
+            self.call.llm.engine.cancel(request)
+        if self.call.each:
+            self.call.each(self.place, self.output, text, [event.id])
+
+    def _take(self, event):
+        output, text_of = self.output, self.call.llm._text_of
         output.token_ids.append(event.id)
         if output.cumulative_logprob is not None:
             output.cumulative_logprob += event.logprob
         if output.logprobs is not None:
-            ranks = {id: Logprob(logprob, i + 1, self.llm._text_of(id)) for i, (id, logprob) in enumerate(event.top)}
-            output.logprobs.append({event.id: ranks.pop(event.id, None) or Logprob(event.logprob, None, self.llm._text_of(event.id)), **ranks})
-        if self.pieces:
-            self.parts.append(self.pieces.feed(event.id))
-            if self.pieces.stopped:
-                with self.llm._change:  # _submit() holds it until the request is known
-                    request = self.request
-                self.llm.engine.cancel(request)
+            ranks = {id: Logprob(logprob, i + 1, text_of(id)) for i, (id, logprob) in enumerate(event.top)}
+            output.logprobs.append({event.id: ranks.pop(event.id, None) or Logprob(event.logprob, None, text_of(event.id)), **ranks})
+
+    def _add(self, text):
+        self.parts.append(text)
+        return text
+
+    def _end(self, event):
+        output = self.output
+        rest = self._add(self.pieces.finish()) if self.pieces else ""
+        output.text = "".join(self.parts)
+        stopped = self.pieces is not None and self.pieces.stopped
+        output.finish_reason = "stop" if stopped else event.reason
+        if output.cumulative_logprob is not None and event.logprob is not None:
+            output.cumulative_logprob += event.logprob
+        if not stopped and (event.reason == "error" or event.reason == "cancelled" and not self.call.cancelled):
+            self.error = event.error or event.reason
+        if self.call.each:
+            self.call.each(self.place, output, rest, [])
 
 
 def _several(prompts):
@@ -259,7 +338,7 @@ class LLM:
 
     model: a LanguageModel, an EmbeddingModel, or a path that pf.llm.load or load_embedding takes. runner: 'generate' for texts, 'pooling' for embeddings, 'auto': by the
     files. pooler_config: how hidden states become embeddings, a PoolerConfig or a dict. dtype: a dtype, or vLLM's names 'auto', 'float32', 'float16', 'half', 'bfloat16'. The other
-    arguments are the Engine's. enable_lora is taken for vLLM's sake. One thread at a time calls generate() or chat(). close() ends the engine's thread; so does `with`, and the end of the object.
+    arguments are the Engine's. enable_lora is taken for vLLM's sake. Several threads may call generate(), chat() and beam_search() at the same time; the engine writes all their texts together. close() ends the engine's thread; so does `with`, and the end of the object.
 
     max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, batch_invariant, speculative_config, lora_modules, swap_space,
     tensor_parallel_size, kv_cache_dtype, kv_cache_gate, attention_backend, cpu_offload_gb and warm_up: as of the Engine, but that warm_up is off; a path is loaded with cpu_offload_gb. use_tqdm_on_load: a line of progress while the files are read, where standard error is a terminal. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
@@ -280,7 +359,6 @@ class LLM:
                                  speculative_config=speculative_config, lora_modules=lora_modules, swap_space=swap_space, tensor_parallel_size=tensor_parallel_size,
                                  kv_cache_dtype=kv_cache_dtype, kv_cache_gate=kv_cache_gate, attention_backend=attention_backend, cpu_offload_gb=cpu_offload_gb, warm_up=warm_up)
         self.model = self.engine.model
-        self._change, self._left = threading.Condition(), 0
         self._end = weakref.finalize(self, self.engine.close, drain=False)
 
     def _load(self, model, dtype, device, runner, pooler_config, tensor_parallel_size, cpu_offload_gb):
@@ -368,8 +446,8 @@ class LLM:
         {'enable_thinking': False}. The rest is as in generate()."""
         self._needs_texts("chat")
         single = isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], dict)
-        names = {**(chat_template_kwargs or {}), "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message, **({"tools": list(tools)} if tools else {})}
-        return self._write([(None, self.model.chat_ids(m, **names)) for m in ([messages] if single else messages)], sampling_params, use_tqdm, lora_request)
+        names = {**(chat_template_kwargs or {}), "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}
+        return self._write([self._conversation(m, tools, **names) for m in ([messages] if single else messages)], sampling_params, use_tqdm, lora_request)
 
     def beam_search(self, prompts: str | dict[str, Any] | Sequence[Any], params: BeamSearchParams,
                     lora_request: LoRARequest | str | Sequence[LoRARequest | str | None] | None = None, use_tqdm: bool = False) -> list[BeamSearchOutput]:
@@ -421,6 +499,9 @@ class LLM:
         text = _text_or_ids("generate", prompt)
         return text if isinstance(text, str) else None, self.model._ids("generate", text)
 
+    def _conversation(self, messages, tools, **names):
+        return None, self.model.chat_ids(messages, **names, **({"tools": list(tools)} if tools else {}))
+
     def _text_of(self, id):
         t = self.model.tokenizer
         return t.token_bytes(id, False).decode("utf-8", "replace") if t and id < t.vocab_size else None
@@ -437,7 +518,9 @@ class LLM:
                 raise TypeError(f"generate: lora_request is of the wrong type; got {type(g).__name__}; expected a LoRARequest, a name or None")
         return [g.lora_name if isinstance(g, LoRARequest) else g for g in given]
 
-    def _write(self, prompts, params, progress, lora=None):
+    def _write(self, prompts, params, progress, lora=None, call=None):
+        """The RequestOutput of prompts, which are pairs of a text (or None) and token ids. call: the _Call to write them in, of another thread that watches or cancels it."""
+        call = call or _Call(self)
         params = self.get_default_sampling_params() if params is None else params
         params = list(params) if isinstance(params, (list, tuple)) else [params] * len(prompts)
         if len(params) != len(prompts):
@@ -448,23 +531,20 @@ class LLM:
             if p.stop:
                 self.model._needed("generate", self.model.tokenizer, "tokenizer")
         jobs, writings = [], []
-        for (text, ids), p, name in zip(prompts, params, self._lora_names(lora, len(prompts))):
+        for place, ((text, ids), p, name) in enumerate(zip(prompts, params, self._lora_names(lora, len(prompts)))):
             job = RequestOutput(text, ids, [CompletionOutput(i, logprobs=None if p.logprobs is None else [], cumulative_logprob=None if p.logprobs is None and not p._chooses else 0.0)
                                             for i in range(p.best_of or p.n)])
             jobs.append(job)
-            writings += [_Writing(self, job, output, p, name) for output in job.outputs]
-        with self._change:
-            self._left = 0
+            writings += [_Writing(call, place, job, output, p, name) for output in job.outputs]
         try:
             for w in writings:
-                self._submit(w)
-            self._wait(writings, progress and sys.stderr.isatty())
+                call.submit(w)
+            call.wait(len(writings), progress and sys.stderr.isatty())
         except BaseException:
-            for w in writings:
-                if w.request is not None:
-                    self.engine.cancel(w.request)
-            self._wait(writings, False, failing=True)
+            call.stop()
             raise
+        finally:
+            call.forget()
         for job, p in zip(jobs, params):
             job.num_generation_tokens = sum(len(o.token_ids) for o in job.outputs)
             if p._chooses:
@@ -472,34 +552,3 @@ class LLM:
                 for i, output in enumerate(job.outputs):
                     output.index = i
         return jobs
-
-    def _submit(self, w):
-        p = w.params
-        stop_ids = frozenset(p.stop_token_ids) | (frozenset() if p.ignore_eos else self.model.end_ids)
-        with self._change:
-            w.request = self.engine.submit(w.job.prompt_token_ids, p._sampling(w.output.index), self.model.config.context if p.max_tokens is None else p.max_tokens,
-                                           stop_ids=stop_ids, logprobs=0 if p.logprobs is None and p._chooses else p.logprobs, lora=w.lora, receive=w.receive)
-            self._left += 1
-
-    def _ended(self, w):
-        with self._change:
-            self._left -= 1
-            self._change.notify_all()
-
-    def _wait(self, writings, progress, failing=False):
-        begin, total = time.perf_counter(), len(writings)
-        with self._change:
-            while self._left:
-                self._change.wait()
-                failed = [w for w in writings if w.error]
-                if failed and not failing:
-                    break
-                if progress:
-                    tokens = sum(len(w.output.token_ids) for w in writings)
-                    sys.stderr.write(f"\r{total - self._left} of {total} texts, {tokens / (time.perf_counter() - begin):.0f} tokens/s ")
-                    sys.stderr.flush()
-            if progress:
-                sys.stderr.write("\n")
-            failed = [w for w in writings if w.error]
-        if failed and not failing:
-            raise RuntimeError(f"generate: a text could not be finished; got {failed[0].error}; expected the text")

@@ -75,14 +75,16 @@ std::u32string decode_utf8(const char* op, std::string_view text) {
   return out;
 }
 
-bool is_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    char32_t c = 0;
-    const int n = read_char(text, at, c);
-    if (n <= 0) return false;
-    at += static_cast<size_t>(n);
+bool is_utf8(std::string_view text) { return count_utf8(text) == text.size(); }
+
+size_t count_utf8(std::string_view text) {
+  size_t at = 0;
+  char32_t c = 0;
+  for (int n = 1; n > 0 && at < text.size();) {
+    n = read_char(text, at, c);
+    at += static_cast<size_t>(std::max(n, 0));
   }
-  return true;
+  return at;
 }
 
 std::string encode_utf8(std::u32string_view text) {

@@ -14,6 +14,8 @@ using Token = uint16_t;
 // The code points of valid UTF-8; otherwise a ValueError names `op` and the byte.
 std::u32string decode_utf8(const char* op, std::string_view text);
 bool is_utf8(std::string_view text);
+// How many bytes at the beginning are valid UTF-8: all, or those before the first wrong character.
+size_t count_utf8(std::string_view text);
 std::string encode_utf8(std::u32string_view text);
 // A character for a message: the character itself if it is printable, and its code.
 std::string describe_char(char32_t c);
