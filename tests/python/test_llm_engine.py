@@ -310,6 +310,24 @@ def test_seconds_until_the_first_token(lm):
     assert all(e.queue_seconds is e.prefill_seconds is None for r in received for e in r.events[1:-1])
 
 
+def test_an_engine_without_requests_sleeps(lm):
+    waits, slept = [], threading.Event()
+    with Engine(lm) as engine:
+        wait = engine._wake.wait
+
+        def noted(timeout=None):
+            waits.append(timeout)
+            slept.set()
+            return wait(timeout)
+
+        engine._wake.wait = noted
+        for _ in range(3):
+            slept.clear()
+            written(engine, [[5, 6]], [2])
+            assert slept.wait(60)
+    assert waits == [None] * len(waits) and len(waits) <= 6  # it is woken by requests and not by a clock: once for each, and once for an end that has been delivered
+
+
 def test_the_one_that_came_last_gives_up_its_blocks(lm):
     with Engine(lm, kv_cache_bytes=cache_of(lm, 4), max_model_len=60) as engine:
         first, late = [6] * 15, [7] * 31

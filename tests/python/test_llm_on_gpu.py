@@ -1,0 +1,88 @@
+"""pf.llm.Engine on a GPU: the tokens of small random models are those of the CPU, with each of its settings. Over the wave emulator these tests run for waves of 32 and of 64 (make test-emulator)."""
+import pytest
+
+import pyflame as pf
+
+pytest.importorskip("regex", reason="the package regex is not installed")
+from pyflame.llm import LLM, BeamSearchParams, SamplingParams  # noqa: E402
+from pyflame.testing import language_models as small  # noqa: E402
+
+GPU = next((d for d in ("rocm", "cuda") if getattr(pf._C, d + "_device_count")()), None)
+pytestmark = pytest.mark.skipif(GPU is None, reason="needs a GPU, or the wave emulator")
+PROMPTS = [[5, 9, 20, 31, 8, 6, 4, 60, 70, 80, 90, 91, 92], [7] * 20, [40, 41, 42]]  # the first and the second need two blocks of the cache, the first not at once
+SETTINGS = [
+    SamplingParams(max_tokens=6, temperature=0, ignore_eos=True, logprobs=2),
+    SamplingParams(max_tokens=6, temperature=0.8, seed=3, top_k=20, top_p=0.9, min_p=0.01, presence_penalty=0.5, repetition_penalty=1.1, logit_bias={9: 1}, ignore_eos=True),
+    SamplingParams(max_tokens=6, temperature=1.5, seed=4, min_tokens=6),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return small.write_random_model(tmp_path_factory.mktemp("llama"), "llama", seed=3, num_hidden_layers=2)
+
+
+def prompts():
+    return [{"prompt_token_ids": p} for p in PROMPTS]
+
+
+def tokens(llm):
+    return [r.outputs[0].token_ids for r in llm.generate(prompts(), SETTINGS)]
+
+
+@pytest.fixture(scope="module")
+def on_cpu(folder):
+    """What the CPU writes, by the engine's options."""
+    made = {}
+
+    def write(**options):
+        key = tuple(sorted(options.items()))
+        if key not in made:
+            with LLM(folder, device="cpu", kv_cache_gate=None, **options) as llm:
+                made[key] = tokens(llm)
+        return made[key]
+
+    return write
+
+
+def test_the_tokens_are_the_cpus(folder, on_cpu):
+    with LLM(folder, device=GPU) as llm:
+        assert tokens(llm) == on_cpu()
+        assert llm.engine.stats()["attention_backend"].startswith("gpu.")
+
+
+def test_a_cache_of_8_bits(folder, on_cpu):
+    with LLM(folder, device=GPU, kv_cache_dtype="fp8") as llm:  # its accuracy is measured here, too
+        assert tokens(llm) == on_cpu(kv_cache_dtype="fp8")
+        assert llm.engine.kv_cache_check.change < 0.05
+
+
+def test_logprobs_and_beams(folder):
+    found = []
+    for device in ("cpu", GPU):
+        with LLM(folder, device=device) as llm:
+            [text, *_] = llm.generate(prompts(), SETTINGS)
+            logprobs = [{i: x.logprob for i, x in step.items()} for step in text.outputs[0].logprobs]
+            found.append((logprobs, [[s.tokens for s in r.sequences] for r in llm.beam_search(prompts()[:1], BeamSearchParams(beam_width=2, max_tokens=3))]))
+    (cpu, cpu_beams), (gpu, gpu_beams) = found
+    assert cpu_beams == gpu_beams and gpu == [pytest.approx(step, abs=1e-4) for step in cpu]
+
+
+def test_a_grammar(folder):
+    pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+    with LLM(folder, device=GPU) as llm:
+        [output] = llm.generate("a", SamplingParams(max_tokens=20, seed=1, structured_outputs={"regex": "[ab]{3}"}))
+    assert len(output.outputs[0].text) == 3 and set(output.outputs[0].text) <= set("ab")
+
+
+def test_settings_of_the_engine_change_no_token(folder, on_cpu):
+    block = 2 * 2 * 16 * 2 * 16 * 4  # bytes: keys and values, layers, tokens, heads, size of a head, float32
+    for options, counts in (
+        ({"batch_invariant": True}, []), ({"max_num_batched_tokens": 8, "max_num_seqs": 2}, []),
+        ({"speculative_config": {"method": "draft_model", "model": folder, "num_speculative_tokens": 2}}, ["spec_decode_num_accepted_tokens"]),
+        ({"swap_space": 0.001, "max_model_len": 32, "kv_cache_bytes": 5 * block}, ["preemptions_total", "swapped_in_tokens_total"]),  # four blocks, and one for rows without a token
+    ):  # fmt: skip
+        with LLM(folder, device=GPU, **options) as llm:
+            assert tokens(llm) == on_cpu(), options
+            stats = llm.engine.stats()
+        assert all(stats[name] > 0 for name in counts), (options, stats)
