@@ -202,14 +202,16 @@ async def beside_long_prompts(a, url, texts, seed):
 
 
 def long_prompts(name, command, a, budget):
-    """Long prompts arrive, about one a second, while other texts are written, in steps of at most `budget` tokens. The second of two runs counts; the first one compiles."""
+    """Long prompts arrive, about one a second, while other texts are written, in steps of at most `budget` tokens. The server has some seconds
+    without requests before, in which PyFlame's warms up. The second of two runs counts; the first one compiles."""
     texts = a.texts // 4
     with Server(command(texts + a.long, max(LONG, a.input + a.long_output) + 64, budget, PORT), PORT) as server:
+        time.sleep(a.long_idle)
         for seed in range(2):  # other prompts, or the server would have their keys and values
             alone, beside, waited = asyncio.run(beside_long_prompts(a, server.url, texts, seed))
             time.sleep(1)  # until the server has ended the texts
     percentiles = lambda ms: {f"p{p}": sorted(ms)[int(len(ms) * p / 100)] for p in (50, 90, 99)}  # noqa: E731
-    return {"program": name, "step_tokens": budget, "texts": texts, "prompts": a.long, "prompt_tokens": LONG, "alone_ms": percentiles(alone), "beside_ms": percentiles(beside), "first_token_ms": percentiles(waited)}
+    return {"program": name, "step_tokens": budget, "idle_seconds": a.long_idle, "texts": texts, "prompts": a.long, "prompt_tokens": LONG, "alone_ms": percentiles(alone), "beside_ms": percentiles(beside), "first_token_ms": percentiles(waited)}
 
 
 def transformers_batching(a, words):
@@ -256,6 +258,7 @@ def main():
     p.add_argument("--long", type=int, default=8, help="with --only long: the number of long prompts")
     p.add_argument("--long_budgets", default="128,256,512", help="with --only long: the most tokens of a step, of one server each")
     p.add_argument("--long_output", type=int, default=4096, help="with --only long: the tokens of the other texts")
+    p.add_argument("--long_idle", type=float, default=20, help="with --only long: the seconds without requests after a server's start")
     p.add_argument("--attention", default="paged|sdpa", help="transformers' implementation of attention")
     p.add_argument("--only", default="decode,pyflame,llama.cpp,transformers")
     p.add_argument("--small", action="store_true", help="a small model, to try the program")
