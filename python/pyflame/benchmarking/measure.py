@@ -196,13 +196,12 @@ class _Timer:
     def __init__(self, call, device, flush):
         self.call, self.device, self.gpu, self.flush = call, device, environment.is_gpu(device), flush
         self.events = _C._Event(), _C._Event()
+        self.ahead = 0  # how many calls are queued before the device begins; 0: it begins with the first one
 
     def one(self):
         out = self.call()
         _C.cut()
         return out
-
-        self.ahead = 0  # how many calls are queued before the device begins; 0: it begins with the first one
 
     def sample(self, calls):
         if self.flush is not None:
