@@ -46,6 +46,16 @@ def test_info(run):
     assert j["version"] in run("--version").stdout
 
 
+def test_the_interpreter(run):
+    """--python names it, otherwise PYFLAME_PYTHON does."""
+    def message(*words, **variables):
+        return one_line(run("chat", "model", *words, code=None, env={**os.environ, **variables}).stderr)
+
+    text = "chat: Python cannot be started; got /no/{}: No such file or directory; hint: name it with --python"
+    assert text.format("python") in message(PYFLAME_PYTHON="/no/python")
+    assert text.format("other") in message("--python", "/no/other", PYFLAME_PYTHON="/no/python")
+
+
 def test_help_names_every_option(run):
     out = run("train", "gpt", "--help").stdout
     for name in ("data out steps batch_size n_layer n_head n_embd block_size dropout lr seed gradient_accumulation_steps "

@@ -12,8 +12,8 @@ std::string python_interpreter(const std::string& given) {
   if (!given.empty()) return given;
   if (!env::python().empty()) return env::python();
   std::error_code ignored;
-  const fs::path beside = fs::read_symlink("/proc/self/exe", ignored).parent_path() / "python3";
-  return fs::exists(beside, ignored) ? beside.string() : "python3";
+  const fs::path own = fs::read_symlink("/proc/self/exe", ignored).parent_path() / "python3";
+  return fs::exists(own, ignored) ? own.string() : "python3";
 }
 
 }  // namespace pyflame

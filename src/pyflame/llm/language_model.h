@@ -92,6 +92,7 @@ class Prompts {
   Prompts(std::initializer_list<Prompt> prompts) : list_(prompts) {}
   Prompts(const char* text) : list_{Prompt(text)} {}
   Prompts(std::string text) : list_{Prompt(std::move(text))} {}
+  Prompts(Prompt prompt) : list_{std::move(prompt)} {}
   template <std::ranges::input_range Range>
   requires std::convertible_to<std::ranges::range_reference_t<const Range>, Prompt> Prompts(const Range& prompts)
       : list_(std::ranges::begin(prompts), std::ranges::end(prompts)) {}

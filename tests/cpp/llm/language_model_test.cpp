@@ -196,7 +196,7 @@ TEST_F(LanguageModel, SettingsOfEachTypeArrive) {
   EXPECT_EQ(text({.max_tokens = 9, .structured_outputs = R"({"choice": ["yes"]})"}).text, "yes");
   // None is up to the end of the context of 1024 tokens.
   const Prompt long_one = std::vector<int64_t>(1000, 40);
-  EXPECT_EQ(llm_->generate({long_one}, {.max_tokens = none, .ignore_eos = true}).at(0).outputs.at(0).token_ids.size(),
+  EXPECT_EQ(llm_->generate(long_one, {.max_tokens = none, .ignore_eos = true}).at(0).outputs.at(0).token_ids.size(),
             24U);
   // Without params, those of the model's files; with params that say nothing, Python's defaults.
   EXPECT_LE(llm_->generate({"a", "b"}).at(1).outputs.at(0).token_ids.size(), 16U);
