@@ -532,20 +532,20 @@ std::unique_ptr<Executable> make_blas(const Problem& p) { return with_own(p, mak
 std::unique_ptr<Executable> make_algorithm(const Problem& p, const std::string& algorithm) {
   return with_own(p, make_library(p, algorithm), true);
 }
-constexpr LibraryConfigurations kAlgorithms{library_algorithms, make_algorithm, further_library_algorithms};
+constexpr LibraryConfigurations kAlgorithms{library_algorithms, make_algorithm, enumerate_library};
 std::unique_ptr<Executable> make_plain(const Problem& p) { return with_own(p, plain_blas(p).make(p)); }
 std::vector<std::string> list_plain(const Problem& p) {
   const Configurations* c = plain_blas(p).configurations;
   return c ? c->list(p) : std::vector<std::string>();
 }
-std::vector<std::string> list_further_plain(const Problem& p) {
+std::unique_ptr<Enumeration> enumerate_plain(const Problem& p) {
   const Configurations* c = plain_blas(p).configurations;
-  return c ? c->further(p) : std::vector<std::string>();
+  return c ? c->enumerate(p) : nullptr;
 }
 std::unique_ptr<Executable> make_plain_solution(const Problem& p, const std::string& name) {
   return with_own(p, plain_blas(p).configurations->make(p, name), true);
 }
-constexpr LibraryConfigurations kPlainSolutions{list_plain, make_plain_solution, list_further_plain};
+constexpr LibraryConfigurations kPlainSolutions{list_plain, make_plain_solution, enumerate_plain};
 std::unique_ptr<Executable> make_gemv(const Problem& p) { return compiled(std::make_unique<Gemv>(p)); }
 std::unique_ptr<Executable> make_units(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, true)); }
 std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, false)); }
