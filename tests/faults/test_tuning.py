@@ -310,6 +310,37 @@ def test_a_small_budget_goes_to_the_best_by_the_estimate(program):
     assert first_of_large[0].endswith("splits=1"), first_of_large
 
 
+# With a budget for its own choice and two candidates of each of these. An error names all configurations in the order of the estimate.
+TWO = """
+pf._C._count_candidates_as_milliseconds(True)
+def search(op, entry, compute):
+    try:
+        with pf.tuning.force(op, entry + ':none'):
+            compute()
+        raise AssertionError('no error')
+    except pf.ArgumentError as e:
+        known = [word.rstrip(';') for word in str(e).split('expected one of ')[1].split() if '=' in word]
+    with pf.tuning.measure(budget=3 / 1000, entries=[entry]) as done:
+        compute()
+    assert done()['entries'] == 3, done()
+    print(*known)
+    print(*(row.entry.partition(':')[2] for row in pf.tuning.rows() if row.entry.startswith(entry + ':')))
+x = pf.ones(65536, 16, device='rocm')
+q, k = (pf.ones(1, 2, rows, 64, device='rocm').bfloat16() for rows in (64, 2048))
+pf.synchronize()
+search('sum', 'gpu.loop', lambda: x.sum(0).tolist())
+search('attention', 'gpu.attention', lambda: pf.nn.functional.scaled_dot_product_attention(q, k, k).tolist())
+"""
+
+
+def test_a_small_budget_goes_to_the_best_estimates_of_loops_and_attention(program):
+    loops, tried_loops, attention, tried_attention = (line.split() for line in program.run(TWO).splitlines())
+    assert len(loops) > 2 and set(tried_loops) == set(loops[:2]), (loops, tried_loops)
+    assert len(attention) > 2 and set(tried_attention) == set(attention[:2]), (attention, tried_attention)
+    splits = [int(name.rpartition("splits=")[2]) for name in attention]
+    assert splits[0] > 1 and splits[-1] == 1, attention  # without splits, two workgroups would visit all keys
+
+
 # A softmax of rows, a sum of columns and a chain of elementwise ops, each large enough to be measured, and a small loop.
 LOOPS = """
 values = ((pf.arange(0, 300000) % 17 - 8) / 4).to(pf.float32).reshape(300, 1000)
