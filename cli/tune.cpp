@@ -15,7 +15,7 @@ struct TuneSettings {
               entries, python;
   std::vector<std::string> imported;
   int compare = 3;
-  bool list = false, json = false;
+  bool all_algorithms = false, list = false, json = false;
 };
 
 int tune(const TuneSettings& s, const std::vector<std::string>& program) {
@@ -30,6 +30,7 @@ int tune(const TuneSettings& s, const std::vector<std::string>& program) {
   c.add("--hang", s.hang);
   c.add("--compare", std::to_string(s.compare));
   if (!s.entries.empty()) c.add("--entries", s.entries);
+  if (s.all_algorithms) c.add("--all-algorithms");
   if (!s.problems.empty()) c.add("--problems", s.problems);
   for (const std::string& file : s.imported) c.add("--import", file);
   if (!s.problems.empty() || !s.imported.empty()) c.add("--device", s.device);
@@ -68,6 +69,9 @@ void add_tune(CLI::App& app, Run& run) {
   cmd->add_option("--entries", s->entries,
                   "Measure these entries alone besides PyFlame's own choice, by the names that pyflame explain prints, "
                   "with commas between them (gpu.blas,gpu.matmul_units); default: all");
+  cmd->add_flag("--all-algorithms", s->all_algorithms,
+                "Try all algorithms that the libraries enumerate for a product, as far as the budget goes, and not "
+                "only the usual number");
   cmd->add_option("--problems", s->problems,
                   "Tune a list of products instead of a program: M,N,K[,dtype[,layout]], lines of hipblaslt-bench or "
                   "rocblas-bench, their YAML lists, or TunableOp's CSV");

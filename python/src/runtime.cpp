@@ -354,6 +354,8 @@ void bind_runtime(nb::module_& m) {
   m.def("_set_tune_budget_ms", &set_tune_budget_ms);
   m.def("_count_candidates_as_milliseconds", &count_candidates_as_milliseconds);
   m.def("_tune_entries", &tune_entries);
+  m.def("_tune_all_algorithms", &tunes_all_algorithms);
+  m.def("_set_tune_all_algorithms", &set_tune_all_algorithms, nb::arg("all"));
   m.def("_set_tune_entries", &set_tune_entries, nb::arg("names"));
   m.def("_set_choices_file", &set_choices_file);
   m.def("_choices_file", &choices_file);
@@ -390,6 +392,7 @@ void bind_runtime(nb::module_& m) {
     nb::dict d;
     d["problems"] = s.problems, d["entries"] = s.entries, d["unsound"] = s.unsound, d["changed"] = s.changed;
     d["neighbours"] = s.neighbours;
+    d["algorithms_left"] = s.not_looked_at;
     d["spent_ms"] = s.spent_ms;
     return d;
   });

@@ -114,6 +114,49 @@ def test_kernels_that_are_not_recommended_get_a_share_of_the_budget(program):
     assert {int(name.split("=")[1]) for name in found if "=" in name} == {102, 103, 104, 107, 108}
 
 
+# Three of the kernels are recommended, and of the other ones 105 needs too much workspace, 106 computes other products, and 107 fails.
+MANY = """
+a, b = (pf.ones(*shape, device='rocm').bfloat16() for shape in ((8, 896), (896, 8)))
+pf.synchronize()
+pf._C._count_candidates_as_milliseconds(True)
+def search(budget, **options):
+    with pf.tuning.measure(budget=budget / 1000, entries=['gpu.blas'], **options) as done:
+        (a @ b).tolist()
+    numbers = [int(row.entry.partition('=')[2]) for row in pf.tuning.rows() if '=' in row.entry]
+    assert len(set(numbers)) == len(numbers)
+    print(done()['entries'], len(numbers), done()['algorithms_left'], max(numbers))
+"""
+
+
+def searches(program, kernels, text):
+    """What MANY printed of each search: the candidates, including the step's own; the numbered kernels that were measured so far; how many were not looked at; the largest number."""
+    program.libraries = with_libraries(program)
+    lines = program.run(MANY + text, PYFLAME_EMULATOR_KERNELS=str(kernels), PYFLAME_EMULATOR_MEMORY="64M").splitlines()
+    return [[int(word) for word in line.split()] for line in lines if line[:1].isdigit()], lines[-1]
+
+
+def test_a_long_budget_goes_on_behind_the_usual_number_of_algorithms(program):
+    """Beyond 256, one problem gets a sixteenth of the budget that is left."""
+    found, said = searches(program, 320, "search(2000)\nsearch(1)\nsearch(321)\nsearch(100000)\nsearch(100)\nprint(pf.tuning.table().splitlines()[-1])")
+    usual, none, some, rest, nothing = found
+    assert usual[:2] == [1 + 2 + 256, 2 + 256] and 0 < usual[2] <= 317 - 256 and usual[3] > 400, usual
+    assert none[:3] == [1, *usual[1:3]]  # the step's own entry alone
+    assert some[:2] == [1 + 20, 258 + 20] and some[2] < usual[2], some
+    assert rest[1:] == [320 - 3, 0, 420], rest  # all but the first choice and two that compute something else
+    assert nothing[:3] == [0, 317, 0], nothing
+    assert said == "of 317 algorithms that gpu.blas enumerates for 1 problem, 315 were tried, 2 do not compute the problem"
+
+
+def test_all_algorithms_of_a_library_can_be_tried(program):
+    found, said = searches(program, 300, "search(280, all_algorithms=True)\nprint(pf.tuning.table().splitlines()[-1])")
+    assert found[0][:2] == [280, 279] and found[0][2] > 0, found
+    left = found[0][2]
+    assert said == f"of 297 algorithms that gpu.blas enumerates for 1 problem, 277 were tried, {297 - 277 - left} do not compute the problem, and {left} are left; hint: --all-algorithms tries all"
+    program.libraries = with_libraries(program)
+    again, _ = searches(program, 300, "search(280, all_algorithms=True)")  # another process goes on
+    assert again[0][1:] == [297, 0, 400], again
+
+
 def test_what_was_measured_before_a_kernel_that_ends_the_process_is_kept(program):
     program.libraries = with_libraries(program)
     process = program.start(LIBRARY, PYFLAME_TUNE_BUDGET_MS="60000", PYFLAME_TUNE_ENTRIES="gpu.blas", PYFLAME_EMULATOR_LAST_SOLUTION="104")
@@ -265,6 +308,37 @@ def test_a_small_budget_goes_to_the_best_by_the_estimate(program):
     # Long sums of few results are split, short ones of many are not.
     assert int(first[0].rpartition("splits=")[2]) > 1, first
     assert first_of_large[0].endswith("splits=1"), first_of_large
+
+
+# With a budget for its own choice and two candidates of each of these. An error names all configurations in the order of the estimate.
+TWO = """
+pf._C._count_candidates_as_milliseconds(True)
+def search(op, entry, compute):
+    try:
+        with pf.tuning.force(op, entry + ':none'):
+            compute()
+        raise AssertionError('no error')
+    except pf.ArgumentError as e:
+        known = [word.rstrip(';') for word in str(e).split('expected one of ')[1].split() if '=' in word]
+    with pf.tuning.measure(budget=3 / 1000, entries=[entry]) as done:
+        compute()
+    assert done()['entries'] == 3, done()
+    print(*known)
+    print(*(row.entry.partition(':')[2] for row in pf.tuning.rows() if row.entry.startswith(entry + ':')))
+x = pf.ones(65536, 16, device='rocm')
+q, k = (pf.ones(1, 2, rows, 64, device='rocm').bfloat16() for rows in (64, 2048))
+pf.synchronize()
+search('sum', 'gpu.loop', lambda: x.sum(0).tolist())
+search('attention', 'gpu.attention', lambda: pf.nn.functional.scaled_dot_product_attention(q, k, k).tolist())
+"""
+
+
+def test_a_small_budget_goes_to_the_best_estimates_of_loops_and_attention(program):
+    loops, tried_loops, attention, tried_attention = (line.split() for line in program.run(TWO).splitlines())
+    assert len(loops) > 2 and set(tried_loops) == set(loops[:2]), (loops, tried_loops)
+    assert len(attention) > 2 and set(tried_attention) == set(attention[:2]), (attention, tried_attention)
+    splits = [int(name.rpartition("splits=")[2]) for name in attention]
+    assert splits[0] > 1 and splits[-1] == 1, attention  # without splits, two workgroups would visit all keys
 
 
 # A softmax of rows, a sum of columns and a chain of elementwise ops, each large enough to be measured, and a small loop.

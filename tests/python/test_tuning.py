@@ -12,6 +12,7 @@ import sys
 import pytest
 
 import pyflame as pf
+from pyflame.tuning import watch
 
 pytestmark = pytest.mark.skipif(os.environ.get("PYFLAME_TEST_DEVICE", "cpu") != "cpu", reason="the CPU's products; tests/faults/test_tuning.py has those of a GPU")
 
@@ -377,6 +378,33 @@ def test_lists_of_products(tmp_path):
     ran = tune(tmp_path, "--problems", "list.txt", "--budget", "30", "--export", "tunableop=out.csv")
     assert ran.returncode == 0, ran.stderr
     assert "2 problems" in ran.stdout and "0 products are in out.csv" in ran.stderr and "no Validator lines" in ran.stderr
+
+
+def test_all_algorithms_reaches_the_program_and_ends_with_measure(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text("import pyflame as pf\nprint(pf._C._tune_all_algorithms())\n")
+    for flag in (False, True):
+        words = watch.command(None, str(path), [], str(tmp_path / "steps"), all_algorithms=flag)
+        assert subprocess.run(words, capture_output=True, text=True, timeout=300).stdout == f"{flag}\n"
+    ran = tune(tmp_path, "--all-algorithms", "--budget", "5", "--idle", "2", "--compare", "0", str(path))
+    assert ran.returncode == 0 and "nothing was measured" in ran.stdout, ran.stderr
+    with pf.tuning.measure(budget=1, all_algorithms=True):
+        assert pf._C._tune_all_algorithms()
+    assert not pf._C._tune_all_algorithms()
+
+
+def test_the_blocks_of_a_product_are_tried_in_the_order_of_their_estimates():
+    """With more than one thread, one block comes behind a block for each thread; the error names all of them in this order."""
+    threads = pf.get_num_threads()
+    pf.set_num_threads(4)
+    try:
+        with pytest.raises(ValueError, match="no such configuration") as error, pf.tuning.force("matmul", "onednn.sgemm:none"):
+            (pf.ones(512, 512) @ pf.ones(512, 768)).tolist()
+    finally:
+        pf.set_num_threads(threads)
+    blocks = re.findall(r"blocks=(\d+)x(\d+)", str(error.value))
+    numbers = [int(rows) * int(columns) for rows, columns in blocks]
+    assert len(numbers) > 3 and numbers[0] % 4 == 0 and (1 not in numbers or numbers[-1] == 1), blocks
 
 
 def test_a_list_is_tuned_with_named_entries(tmp_path):

@@ -46,10 +46,11 @@ def _checked(entries):
 
 
 @contextlib.contextmanager
-def measure(budget=60.0, entries=None):
+def measure(budget=60.0, entries=None, all_algorithms=False):
     """Within the context, implementations and their configurations are timed against each other at the first run of each program, for at most `budget` seconds
     in all. A candidate must compute the right result. What wins is used from the next run on, and by later processes. Yields a function that returns
-    what was done so far: a dict with the numbers of problems, entries, unsound entries and changed choices, and the milliseconds spent. entries: a list of names as pf.explain
+    what was done so far: a dict with the numbers of problems, entries, unsound entries and changed choices, the milliseconds spent, and algorithms_left, how many that libraries enumerate were not
+    looked at. all_algorithms: these are tried, too, as far as the budget goes, and not only the usual number (the budget of one problem is then not limited). entries: a list of names as pf.explain
     prints them; these entries and their configurations alone are timed, besides PyFlame's own choice; None: those that PYFLAME_TUNE_ENTRIES names, or all. Entering it is a
     ValueError for a budget that is not above 0, and for entries that are no such list."""
     if budget <= 0:
@@ -57,10 +58,11 @@ def measure(budget=60.0, entries=None):
     names = _checked(entries)
     _C.synchronize()
     start = _C._choice_stats()
-    before, before_entries = _C._tune_budget_ms(), _C._tune_entries()
+    before, before_entries, before_all = _C._tune_budget_ms(), _C._tune_entries(), _C._tune_all_algorithms()
     if names:
         _C._set_tune_entries(names)
     _C._set_tune_budget_ms(start["spent_ms"] + 1000.0 * budget)
+    _C._set_tune_all_algorithms(bool(all_algorithms))
     _C.clear_program_cache()  # those that are compiled already would not be measured
 
     def done():
@@ -73,6 +75,7 @@ def measure(budget=60.0, entries=None):
     finally:
         _C._set_tune_budget_ms(before)
         _C._set_tune_entries(before_entries)
+        _C._set_tune_all_algorithms(before_all)
 
 
 _refused.unknown(globals())

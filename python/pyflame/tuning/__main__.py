@@ -44,6 +44,7 @@ def _arguments():
     p.add_argument("--idle", type=seconds, default=20.0)
     p.add_argument("--hang", type=seconds, default=60.0)
     p.add_argument("--entries", type=names_of_entries, default=[])
+    p.add_argument("--all-algorithms", action="store_true")
     p.add_argument("--problems")
     p.add_argument("--import", dest="imported", action="append", default=[])
     p.add_argument("--device", default="cpu")
@@ -174,7 +175,7 @@ def main():
             return 1
     folder = tempfile.mkdtemp(prefix="pyflame-tune-")
     try:
-        code = _tune(watch.command(module, file, arguments, os.path.join(folder, "steps")), args, folder)
+        code = _tune(watch.command(module, file, arguments, os.path.join(folder, "steps"), all_algorithms=args.all_algorithms), args, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if code == 0 and args.export:

@@ -68,6 +68,7 @@ def main():
     p.add_argument("--report", required=True)
     p.add_argument("--observe")
     p.add_argument("--plan", action="store_true")
+    p.add_argument("--all-algorithms", action="store_true")
     p.add_argument("--module")
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
@@ -75,6 +76,7 @@ def main():
     file, arguments = (None, program) if args.module else (program[0], program[1:])
     import pyflame as pf
 
+    pf._C._set_tune_all_algorithms(args.all_algorithms)
     report = open(args.report, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - open until the process ends
 
     def say(word, value):

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sqlite3
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from .. import _C
 
@@ -32,8 +32,19 @@ class Row:
 
 
 @dataclass
+class Enumerated:
+    """How far searches have come among what a library enumerates for a problem besides what it lists. entry: the implementation. tried: how many were measured; refused: of how many the library says
+    that they do not compute the problem; left: how many were not looked at."""
+
+    entry: str
+    tried: int
+    refused: int
+    left: int
+
+
+@dataclass
 class Tuned:
-    """One problem: the entry that PyFlame takes by itself, the one that it takes now, and how many were tried. `own` is None if it was not measured."""
+    """One problem: the entry that PyFlame takes by itself, the one that it takes now, and how many were tried. `own` is None if it was not measured. algorithms: a list of Enumerated."""
 
     op: str
     problem: str
@@ -41,6 +52,7 @@ class Tuned:
     best: Row
     tried: int
     unsound: int
+    algorithms: list = field(default_factory=list)
 
     @property
     def gain(self):
@@ -100,6 +112,21 @@ def rows(path=None, since=None):
         return [Row(*r[:8], bool(r[8]), bool(r[9]), *r[10:]) for r in found]
 
 
+def _algorithms(path):
+    """A dict of (device, libraries, op, problem) to a list of Enumerated."""
+    found = {}
+    path = os.fspath(path or _C._choices_file())
+    if not os.path.exists(path):
+        return found
+    with _connect(path) as db:
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'enumerations'").fetchone():
+            return found
+        for *key, entry, tried, looked, size in db.execute("SELECT e.device, e.libraries, n.op, n.problem, n.impl, n.tried, n.looked, n.size FROM enumerations n"
+                                                           " JOIN environments e ON e.id = n.environment WHERE n.size > 0 ORDER BY n.impl"):
+            found.setdefault(tuple(key), []).append(Enumerated(entry, tried, looked - tried, max(0, size - looked)))
+    return found
+
+
 def problems(path=None, since=None):
     """The measurements by problem: a list of Tuned, the largest saving of time first.
 
@@ -108,19 +135,31 @@ def problems(path=None, since=None):
     groups = {}
     for row in rows(path, since):
         groups.setdefault((row.device, row.libraries, row.op, row.problem), []).append(row)
-    found = []
-    for (_, _, op, problem), all_rows in groups.items():
+    found, algorithms = [], _algorithms(path) if groups else {}
+    for key, all_rows in groups.items():
+        *_, op, problem = key
         sound = [r for r in all_rows if r.sound]
         if not sound:
             continue
         own = next((r for r in sound if r.own), None)
         faster = [r for r in sound if own is None or _clearly_faster(r, own)]
-        found.append(Tuned(op, problem, own, min(faster, key=lambda r: r.us, default=own), len(all_rows), len(all_rows) - len(sound)))
+        found.append(Tuned(op, problem, own, min(faster, key=lambda r: r.us, default=own), len(all_rows), len(all_rows) - len(sound), algorithms.get(key, [])))
     return sorted(found, key=lambda t: t.best.us - t.own.us if t.own else 0.0)
 
 
 def _short(text, width):
     return text if len(text) <= width else text[:width - 1] + "…"
+
+
+def _of_libraries(found):
+    """Lines that say how many of the libraries' algorithms were tried."""
+    lines = []
+    for name in sorted({a.entry for t in found for a in t.algorithms}):
+        those = [a for t in found for a in t.algorithms if a.entry == name]
+        tried, refused, left = (sum(getattr(a, what) for a in those) for what in ("tried", "refused", "left"))
+        of = f"of {tried + refused + left:,} algorithms that {name} enumerates for {len(those)} problem{'s' * (len(those) > 1)}, {tried:,} were tried, {refused:,} do not compute the problem"
+        lines.append(f"{of}, and {left:,} are left; hint: --all-algorithms tries all" if left else of)
+    return lines
 
 
 def document(path=None, since=None):
@@ -144,4 +183,5 @@ def table(path=None, since=None, most=20):
         lines.append(f"… and {len(found) - most} more")
     faster = sum(t.gain > 1 for t in found)
     lines.append(f"{len(found)} problems, {sum(t.tried for t in found)} entries measured, {sum(t.unsound for t in found)} of them unsound; another entry is faster for {faster} problems")
+    lines += _of_libraries(found)
     return "\n".join(lines)

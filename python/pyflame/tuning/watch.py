@@ -75,12 +75,15 @@ class Database:
         return self._ask("SELECT rowid, tries, op, problem, entry FROM measurements WHERE tries > 0")
 
     def counts(self, since):
+        """(problems, entries, places of enumerations that were looked at). All are larger where the search goes on."""
         found = self._ask("SELECT count(DISTINCT op || problem), count(*) FROM measurements WHERE tries = 0 AND measured_at >= ?", since)
-        return found[0] if found else (0, 0)
+        looked = self._ask("SELECT coalesce(sum(looked), 0) FROM enumerations WHERE stored_at >= ?", since)
+        return (*(found[0] if found else (0, 0)), *(looked[0] if looked else (0,)))
 
 
-def command(module, file, arguments, report, observe=None, plan=False):
-    words = [sys.executable, "-m", "pyflame.tuning.child", "--report", report, *(["--observe", observe] if observe else []), *(["--plan"] if plan else [])]
+def command(module, file, arguments, report, observe=None, plan=False, all_algorithms=False):
+    words = [sys.executable, "-m", "pyflame.tuning.child", "--report", report, *(["--observe", observe] if observe else []), *(["--plan"] if plan else []),
+             *(["--all-algorithms"] if all_algorithms else [])]
     return [*words, *(["--module", module] if module else []), "--", *([file] if file else []), *arguments]
 
 

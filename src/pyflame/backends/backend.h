@@ -96,14 +96,27 @@ class Executable {
 // Empty: accepted. Otherwise the reason of the refusal, for pf.explain().
 using Refusal = std::optional<std::string>;
 
+// What an implementation has besides what it lists: a library's other algorithms. There may be far more than can be measured. So each has a
+// place in an order that is the same in every process with the same versions, and a search goes on behind the last place that an
+// earlier one has looked at. The most promising come first.
+class Enumeration {
+ public:
+  virtual ~Enumeration() = default;
+  virtual size_t size() const = 0;
+  // The configuration at a place. None: it cannot compute the problem, or it is at an earlier place or in the list.
+  virtual std::optional<std::string> at(size_t place) const = 0;
+};
+
 // Further ways in which an implementation can compute a problem, besides the one that it takes by itself: tile sizes, a
 // library's other algorithms. Each has a text ("tile=64x64,splits=2", "algorithm=3"), which means the same as long as PyFlame's and
 // the library's versions do. Tuning measures them.
 class Configurations {
  public:
   virtual std::vector<std::string> list(const Problem& p) const = 0;  // the most promising first
-  // What nothing recommends: a library's other algorithms. Tuning measures them last, with a part of its budget.
-  virtual std::vector<std::string> further(const Problem&) const { return {}; }
+  // Whether there is an enumeration besides the list. Tuning measures it last, with a part of its budget.
+  virtual bool enumerates() const { return false; }
+  // It may ask a library. Null: there is none for this problem. It must not keep references to the Problem.
+  virtual std::unique_ptr<Enumeration> enumerate(const Problem&) const { return nullptr; }
   // Error: there is none such.
   virtual std::unique_ptr<Executable> make(const Problem& p, const std::string& configuration) const = 0;
   // Whether make() has it. The list may leave some out.
@@ -127,20 +140,23 @@ class LibraryConfigurations final : public Configurations {
  public:
   using List = std::vector<std::string> (*)(const Problem&);
   using Make = std::unique_ptr<Executable> (*)(const Problem&, const std::string& configuration);
+  using Enumerate = std::unique_ptr<Enumeration> (*)(const Problem&);
 
-  constexpr LibraryConfigurations(List lists, Make makes, List lists_further = nullptr)
-      : list_(lists), further_(lists_further), make_(makes) {}
+  constexpr LibraryConfigurations(List lists, Make makes, Enumerate enumerate_all = nullptr)
+      : list_(lists), make_(makes), enumerate_(enumerate_all) {}
   std::vector<std::string> list(const Problem& p) const override { return list_(p); }
-  std::vector<std::string> further(const Problem& p) const override {
-    return further_ ? further_(p) : std::vector<std::string>();
+  bool enumerates() const override { return enumerate_ != nullptr; }
+  std::unique_ptr<Enumeration> enumerate(const Problem& p) const override {
+    return enumerate_ ? enumerate_(p) : nullptr;
   }
   std::unique_ptr<Executable> make(const Problem& p, const std::string& configuration) const override {
     return make_(p, configuration);
   }
 
  private:
-  List list_, further_;
+  List list_;
   Make make_;
+  Enumerate enumerate_;
 };
 
 struct Plugin;  // compile/plugins.h

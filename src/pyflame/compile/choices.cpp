@@ -59,6 +59,11 @@ constexpr const char* kFromFirst =
 constexpr const char* kCreateTiers =
     "CREATE TABLE IF NOT EXISTS tiers (op TEXT NOT NULL, tier TEXT NOT NULL, problem TEXT NOT NULL, PRIMARY KEY (op, "
     "tier, problem)) WITHOUT ROWID";
+// Files of earlier versions lack it, and these versions do not mind it.
+constexpr const char* kCreateEnumerations =
+    "CREATE TABLE IF NOT EXISTS enumerations (environment INTEGER NOT NULL REFERENCES environments, op TEXT NOT NULL, "
+    "problem TEXT NOT NULL, impl TEXT NOT NULL, tried INTEGER NOT NULL, looked INTEGER NOT NULL, size INTEGER NOT NULL,"
+    " stored_at TEXT NOT NULL, PRIMARY KEY (environment, op, problem, impl)) WITHOUT ROWID";
 constexpr Tier kTiers[] = {Tier::bucket, Tier::any_size};
 
 std::mutex g_mutex;
@@ -107,6 +112,7 @@ namespace {
 std::mutex g_settings_mutex;
 std::optional<double> g_budget_ms;
 std::optional<std::vector<std::string>> g_entries;
+bool g_all_algorithms = false;
 std::string g_file;
 
 std::vector<std::string> split_names(const std::string& text) {
@@ -152,6 +158,14 @@ std::vector<std::string> tune_entries() {
 void set_tune_entries(std::vector<std::string> names) {
   std::lock_guard lock(g_settings_mutex);
   g_entries = std::move(names);
+}
+bool tunes_all_algorithms() {
+  std::lock_guard lock(g_settings_mutex);
+  return g_all_algorithms;
+}
+void set_tune_all_algorithms(bool all) {
+  std::lock_guard lock(g_settings_mutex);
+  g_all_algorithms = all;
 }
 std::string choices_file() {
   std::lock_guard lock(g_settings_mutex);
@@ -516,6 +530,35 @@ void Choices::store(const Environment& e, const std::string& op, const std::stri
     add_tiers(op, problem);
   }
   if (!db_->run(ok ? "COMMIT" : "ROLLBACK")) db_->run("ROLLBACK");
+}
+
+std::vector<Enumerated> Choices::enumerated(const Environment& e, const std::string& op, const std::string& problem) {
+  std::lock_guard lock(g_mutex);
+  std::vector<Enumerated> all;
+  if (!opens() || !db_->run(kCreateEnumerations)) return all;
+  const auto id = environment_id(e, false);
+  if (!id) return all;
+  Statement s(*db_,
+              "SELECT impl, tried, looked, size FROM enumerations WHERE environment = ? AND op = ? AND problem = ?");
+  s << *id << op << problem;
+  const auto number = [&s](int column) { return static_cast<uint64_t>(s.integer(column)); };
+  while (s.step() == sqlite::kRow) all.push_back({std::string(s.text(0)), number(1), number(2), number(3)});
+  return all;
+}
+
+void Choices::store_enumerated(const Environment& e, const std::string& op, const std::string& problem,
+                               const Enumerated& so_far) {
+  std::lock_guard lock(g_mutex);
+  if (!opens() || !db_->run(kCreateEnumerations)) return;
+  forget();
+  const auto id = environment_id(e, true);
+  if (!id) return;
+  Statement s(*db_,
+              "INSERT OR REPLACE INTO enumerations (environment, op, problem, impl, tried, looked, size, stored_at) "
+              "VALUES (?, ?, ?, ?, ?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'))");
+  s << *id << op << problem << so_far.impl << static_cast<int64_t>(so_far.tried) << static_cast<int64_t>(so_far.looked)
+    << static_cast<int64_t>(so_far.size);
+  s.step();
 }
 
 }  // namespace pyflame

@@ -30,6 +30,14 @@ struct Measurement {
   bool own = false;       // it is taken if there are no measurements
 };
 
+// How far searches have come in the Enumeration of an implementation for a problem.
+struct Enumerated {
+  std::string impl;
+  uint64_t tried = 0;   // candidates
+  uint64_t looked = 0;  // places that were looked at
+  uint64_t size = 0;    // all places
+};
+
 // Whether an entry is faster than the own one beyond doubt: with cold caches by more than noise, and with warm ones not slower.
 bool clearly_faster(const Measurement& m, const Measurement& own);
 
@@ -47,6 +55,9 @@ void set_tune_budget_ms(double ms);
 bool may_measure(std::string_view impl);
 std::vector<std::string> tune_entries();
 void set_tune_entries(std::vector<std::string> names);
+// Whether a search may spend all of the budget on one problem's Enumerations.
+bool tunes_all_algorithms();
+void set_tune_all_algorithms(bool all);
 std::string choices_file();
 void set_choices_file(std::string file);
 // Whether measurements decide at all (PYFLAME_TUNED): without them, the order of the lists does.
@@ -82,6 +93,10 @@ class Choices {
   void passed();
   void store(const Environment& e, const std::string& op, const std::string& problem,
              const std::vector<Measurement>& all);
+  // Nothing is known of an implementation that is not there.
+  std::vector<Enumerated> enumerated(const Environment& e, const std::string& op, const std::string& problem);
+  void store_enumerated(const Environment& e, const std::string& op, const std::string& problem,
+                        const Enumerated& so_far);
   const std::string& trouble();                 // opens the file; why it is not used; empty: it is used
   int64_t queries() const { return queries_; }  // how often look-ups have asked the file; for tests
 

@@ -88,6 +88,7 @@ Step make_step(const Graph& graph, Group group, Selection selection, const Backe
   step.configuration = preference.chosen.configuration;
   step.measured = preference.measured;
   step.others = std::move(preference.others);
+  step.enumerating = std::move(preference.enumerating);
   if (injecting()) executable = may_fail(problem, std::move(executable));
   step.executable = std::move(executable);
   if (selection.falls_back(backend)) step.fallback = fallback_of(problem, step);

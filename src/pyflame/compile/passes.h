@@ -49,8 +49,9 @@ Selection select(const Graph& graph, const Group& group, const Backend& backend)
 
 struct Preference {
   Candidate chosen;
-  std::vector<Candidate> others = {};  // worth measuring
-  bool measured = false;               // a measurement chose it
+  std::vector<Candidate> others = {};         // worth measuring
+  bool measured = false;                      // a measurement chose it
+  std::vector<const Impl*> enumerating = {};  // have an Enumeration of which something was not tried
 };
 Preference prefer(const Backend& backend, const Problem& p, const Selection& s);
 // The candidates that differ in one part from an entry ("gpu.matmul:tile=64x64,splits=2"), as far as they may be measured.

@@ -25,26 +25,42 @@ std::unique_ptr<Executable> Candidate::make(const Problem& p) const {
 
 namespace {
 
-// All candidates besides the first implementation's own choice. The implementations come first, then the
-// configurations of each, and last those that nothing recommends.
-std::vector<Candidate> other_candidates(const Backend& backend, const Problem& p, const Selection& s) {
-  std::vector<Candidate> all, configured, further;
+// The implementations whose configurations may be measured for the problem. The step's own one is among them.
+std::vector<const Impl*> measurable(const Backend& backend, const Problem& p, const Selection& s) {
+  std::vector<const Impl*> all;
   const size_t end = s.impls.size() - (backend.last_is_slow() && s.impls.size() > 1 ? 1 : 0);
   for (size_t i = 0; i < end; ++i) {
     const Impl& impl = s.impls[i];
     if (i < *s.impl && !impl.plugin) continue;  // it has refused
-    if (!may_measure(impl.name)) continue;
-    if (i != *s.impl) {
-      if (refusal_of(impl, p)) continue;
-      all.push_back({&impl, ""});
-    }
-    if (!impl.configurations) continue;
-    for (std::string& c : impl.configurations->list(p)) configured.push_back({&impl, std::move(c)});
-    for (std::string& c : impl.configurations->further(p)) further.push_back({&impl, std::move(c), true});
+    if (may_measure(impl.name) && (i == *s.impl || !refusal_of(impl, p))) all.push_back(&impl);
   }
-  for (std::vector<Candidate>* more : {&configured, &further})
-    all.insert(all.end(), std::make_move_iterator(more->begin()), std::make_move_iterator(more->end()));
   return all;
+}
+
+// All candidates besides the first implementation's own choice. The implementations come first, then the
+// configurations of each.
+std::vector<Candidate> other_candidates(const std::vector<const Impl*>& impls, const Problem& p, const Selection& s) {
+  std::vector<Candidate> all, configured;
+  for (const Impl* impl : impls) {
+    if (impl != &s.impls[*s.impl]) all.push_back({impl, ""});
+    if (!impl->configurations) continue;
+    for (std::string& c : impl->configurations->list(p)) configured.push_back({impl, std::move(c)});
+  }
+  all.insert(all.end(), std::make_move_iterator(configured.begin()), std::make_move_iterator(configured.end()));
+  return all;
+}
+
+// Those with an enumeration that no search has come to the end of.
+std::vector<const Impl*> with_more(std::vector<const Impl*> impls, Choices& choices, const Environment& here,
+                                   const std::string& op, const std::string& key) {
+  std::erase_if(impls, [](const Impl* i) { return !i->configurations || !i->configurations->enumerates(); });
+  if (impls.empty()) return impls;
+  const std::vector<Enumerated> known = choices.enumerated(here, op, key);
+  std::erase_if(impls, [&](const Impl* i) {
+    return std::any_of(known.begin(), known.end(),
+                       [&](const Enumerated& e) { return e.impl == i->name && e.looked >= e.size; });
+  });
+  return impls;
 }
 
 Candidate find_candidate(std::span<const Impl> impls, const std::string& name) {
@@ -145,7 +161,9 @@ Preference prefer(const Backend& backend, const Problem& p, const Selection& s) 
   const Suggestions suggested = suggested_candidates();
   std::vector<Candidate> all = find_all(suggested.names, p, s);
   if (!suggested.alone) {
-    std::vector<Candidate> others = other_candidates(backend, p, s);
+    const std::vector<const Impl*> impls = measurable(backend, p, s);
+    std::vector<Candidate> others = other_candidates(impls, p, s);
+    result.enumerating = with_more(impls, *choices, here, op, key);
     all.insert(all.end(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
   }
   const auto is_in = [&result](const std::string& name) {

@@ -45,7 +45,6 @@ class FallbackEntry;
 struct Candidate {
   const Impl* impl = nullptr;
   std::string configuration;
-  bool further = false;      // of Configurations::further
   std::string name() const;  // "gpu.matmul_units:tile=64x64,splits=2"
   std::unique_ptr<Executable> make(const Problem& p) const;
 };
@@ -72,8 +71,9 @@ struct Step {
   std::shared_ptr<Executable> executable;
   FallbackEntry* fallback = nullptr;  // counts its runs (base/fallbacks.h); null: it is no fallback
   std::vector<SlotId> reads, writes;
-  std::vector<bool> covers;       // per write: the whole slot is written and the step does not read it
-  std::vector<Candidate> others;  // may be faster: the first run times them (runtime/choose.h)
+  std::vector<bool> covers;              // per write: the whole slot is written and the step does not read it
+  std::vector<Candidate> others;         // may be faster: the first run times them (runtime/choose.h)
+  std::vector<const Impl*> enumerating;  // have an Enumeration of which something was not tried
 };
 
 // For each slot, 1: visible after the window; 2: its bytes may be taken over.

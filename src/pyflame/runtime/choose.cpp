@@ -25,8 +25,14 @@ struct Stage {
   double keeps;
 };
 constexpr Stage kStages[] = {{2, 1.5}, {4, 1.2}, {8, 1.07}, {24, 1}};
-constexpr size_t kAtOnce = 64;                    // so many candidates are compared at once
-constexpr double kShareOfFurther = 0.25;          // of the budget that is left, for candidates that nothing recommends
+constexpr size_t kAtOnce = 64;  // so many candidates are compared at once
+// Of an implementation's Enumeration, this many candidates are usual. Beyond them a search of one problem goes on only where the budget is
+// long, so that other problems have their turn.
+constexpr uint64_t kUsual = 256;
+constexpr double kShareOfUsual = 0.25,
+                 kShareOfMore = 1.0 / 16;  // of the budget that is left when the enumerations begin
+constexpr uint64_t kPlacesAtOnce =
+    4096;  // of an Enumeration that are looked at before it is noted how far the search is
 constexpr size_t kMostBytes = size_t{256} << 20;  // limit for the results that are kept for comparison
 constexpr double kRoundings = 256;                // by so many do sums of floats in another order differ
 // Before each timed run on a device, this much is written, so that operands are read from memory and not from a cache. Devices
@@ -381,11 +387,10 @@ class Search {
     if (!trial_.comparable()) return std::nullopt;
     const bool own_is_right = add_own();
     if (!own_is_right && !wrong_own_) return std::nullopt;  // there is nothing to compare with
-    const auto further =
-        std::find_if(step_.others.begin(), step_.others.end(), [](const Candidate& c) { return c.further; });
+    for (std::string& name : choices_.known(here_, op_, key_).tried) tried_.insert(std::move(name));
     if (own_is_right) {
-      try_all({step_.others.begin(), further}, tune_budget_ms());
-      try_all({further, step_.others.end()}, budget_.share(kShareOfFurther));
+      try_all(step_.others);
+      try_enumerations();
       look_around();
     } else {
       try_instead();
@@ -465,20 +470,88 @@ class Search {
     in_ = in;
   }
 
-  // Each of them, some at a time, beside the step's own entrant and the best one so far. So those at the front have times when the budget
-  // ends, and are in the file if a later one ends the process.
-  void try_all(std::span<const Candidate> candidates, double most_ms) {
-    while (!candidates.empty() && budget_.left(most_ms)) {
-      const size_t before = all_.size();
-      while (!candidates.empty() && all_.size() - before < kAtOnce && budget_.left(most_ms)) {
-        add(candidates.front());
-        candidates = candidates.subspan(1);
-      }
-      choices_.passed();
-      race_with_best(before);
-      store();
-      all_.erase(all_.begin() + static_cast<ptrdiff_t>(in_), all_.end());
+  // The next candidates, beside the step's own entrant and the best one so far, until next() has none or they are enough at once.
+  template <class Next>
+  void try_group(Next next) {
+    const size_t before = all_.size();
+    while (all_.size() - before < kAtOnce) {
+      const std::optional<Candidate> c = next();
+      if (!c) break;
+      add(*c);
     }
+    choices_.passed();
+    race_with_best(before);
+    store();
+    all_.erase(all_.begin() + static_cast<ptrdiff_t>(in_), all_.end());
+  }
+
+  // Each of them, some at a time. So those at the front have times when the budget ends, and are in the file if a later one ends the process.
+  void try_all(std::span<const Candidate> candidates) {
+    const auto next = [&]() -> std::optional<Candidate> {
+      if (candidates.empty() || !budget_.left()) return std::nullopt;
+      Candidate c = candidates.front();
+      candidates = candidates.subspan(1);
+      return c;
+    };
+    while (!candidates.empty() && budget_.left()) try_group(next);
+  }
+
+  // An implementation's enumeration, and how far searches have come.
+  struct Opened {
+    const Impl* impl;
+    std::unique_ptr<Enumeration> all;
+    Enumerated so_far;
+  };
+  std::vector<Opened> open_enumerations() {
+    const std::vector<Enumerated> known = choices_.enumerated(here_, op_, key_);
+    std::vector<Opened> opened;
+    for (const Impl* impl : step_.enumerating) {
+      Opened& o = opened.emplace_back(impl, impl->configurations->enumerate(problem_), Enumerated{impl->name});
+      for (const Enumerated& e : known)
+        if (e.impl == impl->name) o.so_far = e;
+      o.so_far.size = o.all ? o.all->size() : 0;
+    }
+    return opened;
+  }
+
+  // The next candidate behind the place that was looked at last. None: there is none until `end`, or the time is over.
+  std::optional<Candidate> next_of(Opened& o, uint64_t end, uint64_t most, double most_ms) {
+    Enumerated& e = o.so_far;
+    while (e.looked < std::min(end, e.size) && e.tried < most && budget_.left(most_ms)) {
+      std::optional<std::string> name = o.all->at(e.looked++);
+      if (!name) continue;
+      ++e.tried;
+      Candidate c{o.impl, std::move(*name)};
+      if (!tried_.contains(c.name())) return c;
+    }
+    return std::nullopt;
+  }
+
+  // Tries some of an enumeration, up to `most` candidates in all searches together. false: there is nothing more to try.
+  bool go_on(Opened& o, uint64_t most, double most_ms) {
+    const uint64_t from = o.so_far.looked;
+    try_group([&] { return next_of(o, from + kPlacesAtOnce, most, most_ms); });
+    choices_.store_enumerated(here_, op_, key_, o.so_far);
+    return o.so_far.looked > from;
+  }
+
+  // The usual number of each, and then all of them in turns, as far as the time allows.
+  void try_enumerations() {
+    std::vector<Opened> opened = open_enumerations();
+    const double usual_ms = budget_.share(kShareOfUsual);
+    const double more_ms = tunes_all_algorithms() ? tune_budget_ms() : budget_.share(kShareOfMore);
+    for (Opened& o : opened)
+      while (go_on(o, kUsual, usual_ms)) {
+      }
+    for (bool some = true; some;) {
+      some = false;
+      for (Opened& o : opened) some |= go_on(o, UINT64_MAX, more_ms);
+    }
+    count(opened);
+  }
+
+  static void count(const std::vector<Opened>& opened) {
+    for (const Opened& o : opened) g_stats.not_looked_at += o.so_far.size - o.so_far.looked;
   }
 
   // All of them at once, where the step's own entrant is wrong.
@@ -487,6 +560,12 @@ class Search {
       if (!budget_.left()) break;
       add(c);
     }
+    std::vector<Opened> opened = open_enumerations();
+    for (Opened& o : opened) {
+      while (const auto c = next_of(o, UINT64_MAX, kUsual, tune_budget_ms())) add(*c);
+      choices_.store_enumerated(here_, op_, key_, o.so_far);
+    }
+    count(opened);
     if (all_.size() == 1) trial_.run(all_[0], 2), summarize(all_[0]);
     race(all_.size());
   }
@@ -507,8 +586,6 @@ class Search {
   // descent). Entrants that were nearly as fast leave the race.
   void look_around() {
     constexpr int kMostRounds = 4;
-    const std::vector<std::string> known = choices_.known(here_, op_, key_).tried;
-    tried_.insert(known.begin(), known.end());
     for (int round = 0; round < kMostRounds && budget_.left(); ++round) {
       const size_t before = all_.size();
       const std::string fastest = all_[best()].measured.entry;
@@ -543,16 +620,18 @@ class Search {
   std::optional<Measurement> wrong_own_;  // by the oracle
 };
 
+bool has_candidates(const Step& s) { return !s.others.empty() || !s.enumerating.empty(); }
+
 }  // namespace
 
 bool worth_choosing(const Program& p) {
   if (tune_budget_ms() == 0 || g_stats.spent_ms >= tune_budget_ms()) return false;
-  return std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return !s.others.empty(); });
+  return std::any_of(p.steps.begin(), p.steps.end(), has_candidates);
 }
 
 std::optional<Replacement> time_entries(const Frame& f, size_t k) {
   const Step& step = f.program.steps[k];
-  if (step.others.empty() || !step.executable || g_stats.spent_ms >= tune_budget_ms()) return std::nullopt;
+  if (!has_candidates(step) || !step.executable || g_stats.spent_ms >= tune_budget_ms()) return std::nullopt;
   if (works_in_place(f, step)) return std::nullopt;  // it cannot run twice
   return Search(f, k).run(k);
 }

@@ -19,6 +19,7 @@ std::optional<Replacement> time_entries(const Frame& frame, size_t k);
 struct ChoiceStats {
   uint64_t problems = 0, entries = 0, unsound = 0, changed = 0;  // changed: winners that were not the first in the list
   uint64_t neighbours = 0;                                       // entries of the second stage
+  uint64_t not_looked_at = 0;                                    // places of Enumerations behind the last one
   double spent_ms = 0;
 };
 ChoiceStats choice_stats();

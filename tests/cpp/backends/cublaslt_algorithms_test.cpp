@@ -101,9 +101,13 @@ struct FewKernels {
     const few_kernels::Configured best{66, 20, 1, 0, 0, 0, 36, 0, 3};
     std::memcpy(recommended.emplace_back().data(), &best, sizeof best);
   }
-  std::vector<std::string> names(size_t most) const {
+  std::unique_ptr<Enumeration> all() const { return algorithms.all(product, recommended); }
+  // Those at the first places, up to `most` of them.
+  std::vector<std::string> names(size_t most = SIZE_MAX) const {
     std::vector<std::string> names;
-    for (const auto& a : algorithms.list(product, recommended, most)) names.push_back(a.name);
+    const auto all_places = all();
+    for (size_t i = 0; i < all_places->size() && names.size() < most; ++i)
+      if (const auto name = all_places->at(i)) names.push_back(*name);
     return names;
   }
 };
@@ -111,9 +115,10 @@ constexpr const char* kBest = "id=66,tile=20,stages=36,splits=1,reduction=0,swiz
 
 TEST(CublasLtAlgorithms, ListsWhatTheLibrarySaysThatItComputes) {
   const FewKernels fake;
-  const std::vector<std::string> names = fake.names(1000);
-  const std::set<std::string> found(names.begin(), names.end());
+  const std::vector<std::string> names = fake.names();
+  std::set<std::string> found(names.begin(), names.end());
   EXPECT_EQ(found.size(), names.size()) << "one is there twice";
+  EXPECT_FALSE(found.contains(kBest)) << "it is recommended";
   // Around the recommended one: other stages, two options, clusters 0 to 4 without its own, the swizzle; then what is plain.
   const auto near = [](const char* stages, const char* swizzle, const char* custom, int cluster) {
     return fmt::format("id=66,tile=20,stages={},splits=1,reduction=0,swizzle={},custom={},inner=0,cluster={}", stages,
@@ -125,15 +130,26 @@ TEST(CublasLtAlgorithms, ListsWhatTheLibrarySaysThatItComputes) {
   for (const int tile : {5, 6})
     expected.insert(
         fmt::format("id=3,tile={},stages=0,splits=1,reduction=0,swizzle=0,custom=0,inner=0,cluster=0", tile));
-  EXPECT_EQ(found, expected);
-  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(differing_parts(names[i], kBest), 1U) << names[i];
+  const std::set<std::string> first(names.begin(), names.begin() + static_cast<ptrdiff_t>(expected.size()));
+  EXPECT_EQ(first, expected);
+  // And all combinations: two stages, two swizzles, three options and five clusters; 3 has six numbers of splits.
+  EXPECT_EQ(found.size(), size_t{2 * 2 * 3 * 5 - 1 + 2 * 6});
+  EXPECT_TRUE(found.contains(near("35", "1", "2", 4)));
+  EXPECT_TRUE(found.contains("id=3,tile=6,stages=0,splits=8,reduction=2,swizzle=0,custom=0,inner=0,cluster=0"));
+}
+
+TEST(CublasLtAlgorithms, EachPlaceIsTheSameInEveryProcess) {
+  const FewKernels fake, again;
+  const auto one = fake.all(), other = again.all();
+  ASSERT_EQ(one->size(), other->size());
+  for (size_t i = one->size(); i-- > 0;) EXPECT_EQ(one->at(i), other->at(i)) << i;  // in any order
 }
 
 TEST(CublasLtAlgorithms, SplitsNameHowPartsAreAdded) {
   FewKernels fake;
   const few_kernels::Configured best{3, 5, 1, 0, 0, 0, 0, 0, 0};
   std::memcpy(fake.recommended[0].data(), &best, sizeof best);
-  const std::vector<std::string> names = fake.names(1000);
+  const std::vector<std::string> names = fake.names();
   const auto split = [&](int n) {
     return fmt::format("id=3,tile=5,stages=0,splits={},reduction=2,swizzle=0,custom=0,inner=0,cluster=0", n);
   };
@@ -143,11 +159,7 @@ TEST(CublasLtAlgorithms, SplitsNameHowPartsAreAdded) {
 
 TEST(CublasLtAlgorithms, ANameSaysAll) {
   const FewKernels fake;
-  for (const auto& [name, result] : fake.algorithms.list(fake.product, fake.recommended, 1000)) {
-    const auto again = fake.algorithms.find(fake.product, name);
-    ASSERT_TRUE(again) << name;
-    EXPECT_EQ(*again, result) << name;
-  }
+  for (const std::string& name : fake.names()) EXPECT_TRUE(fake.algorithms.find(fake.product, name)) << name;
   const auto best = fake.algorithms.find(fake.product, kBest);
   ASSERT_TRUE(best);
   EXPECT_EQ(std::memcmp(best->data(), fake.recommended[0].data(), sizeof(few_kernels::Configured)), 0);
@@ -162,34 +174,36 @@ TEST(CublasLtAlgorithms, ANameSaysAll) {
     EXPECT_FALSE(fake.algorithms.find(fake.product, other)) << other;
 }
 
-TEST(CublasLtAlgorithms, AskForNoMoreThanIsWanted) {
+TEST(CublasLtAlgorithms, AsksAboutNoMoreThanIsWanted) {
   const FewKernels fake;
-  EXPECT_EQ(fake.names(4).size(), 4U);
-  // Half of them are near the recommended one, and the others are plain.
-  const std::vector<std::string> names = fake.names(4);
-  EXPECT_EQ(differing_parts(names[1], kBest), 1U);
-  EXPECT_GT(differing_parts(names[3], kBest), 1U);
   few_kernels::g_checks = 0;
-  EXPECT_TRUE(fake.names(0).empty());
+  const auto all = fake.all();
   EXPECT_EQ(few_kernels::g_checks, 0);
+  EXPECT_TRUE(all->at(0));
+  EXPECT_EQ(few_kernels::g_checks, 1);
+  // Near the recommended one and plain, in turns.
+  size_t plain = 0;
+  for (const std::string& name : fake.names(6)) plain += name.starts_with("id=3,");
+  EXPECT_EQ(plain, 2U);
 }
 
-TEST(Spread, KeepsElementsFromTheWholeList) {
-  std::vector<int> all(1000);
-  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
-  for (const size_t most : {size_t{0}, size_t{1}, size_t{7}, size_t{64}, size_t{1000}, size_t{5000}}) {
-    std::vector<int> some = gpu::spread(all, most);
-    ASSERT_EQ(some.size(), std::min(most, all.size()));
-    std::sort(some.begin(), some.end());
-    EXPECT_EQ(std::unique(some.begin(), some.end()), some.end());
-    int largest = some.empty() ? 0 : std::max(some.front(), 1000 - some.back());
-    for (size_t i = 1; i < some.size(); ++i) largest = std::max(largest, some[i] - some[i - 1]);
-    if (most >= 7) {
-      EXPECT_LE(static_cast<size_t>(largest), 2 * 1024 / std::min(most, all.size()) + 2);
+TEST(Spread, EachPlaceComesOnceAndTheFirstOnesAreFromTheWholeList) {
+  for (const uint64_t size : {1, 2, 3, 7, 8, 1000, 1024, 3412}) {
+    std::set<uint64_t> some{0, size};
+    const gpu::Spread order(size);
+    for (uint64_t i = 0; i < size; ++i) {
+      const uint64_t place = order[i];
+      ASSERT_LT(place, size);
+      EXPECT_EQ(some.insert(place).second, i > 0) << "0 is the first, and each comes once";
+      uint64_t largest = 0, last = 0;
+      if (i % 16 != 15) continue;
+      for (const uint64_t at : some) largest = std::max(largest, at - last), last = at;
+      EXPECT_LE(largest, 3 * size / i + 2) << i << " of " << size;
     }
   }
-  EXPECT_TRUE(gpu::spread(std::vector<int>(), 5).empty());
-  EXPECT_EQ(gpu::spread(std::vector<int>{7}, 5), std::vector<int>{7});
+  const uint64_t most = (uint64_t{1} << 32) - 1;
+  EXPECT_LT(gpu::Spread(most)[most - 1], most);
+  EXPECT_NE(gpu::Spread(most)[most - 1], gpu::Spread(most)[most - 2]);
 }
 
 }  // namespace

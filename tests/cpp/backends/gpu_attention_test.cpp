@@ -35,6 +35,106 @@ void write_attention(const std::string& name, AttentionKind a, Make&& make) {
                          text(MatrixKind::none, 32)));
 }
 
+// A device that is made up: 300 compute units with four SIMDs each, whose lanes have 512 registers.
+gpu::Figures made_device() {
+  gpu::Figures f;
+  f.units = 300, f.unit_rate = 2e6, f.bandwidth = 4e6, f.unit_caches = 2 * f.bandwidth / f.units;
+  f.wave = 64, f.simds = 4, f.most_waves = 8, f.registers = 512, f.granule = 8, f.shared_bytes = 64 * 1024;
+  return f;
+}
+
+TEST(GpuEstimates, TheLastRoundOfWorkgroups) {
+  const gpu::Figures f = made_device();
+  gpu::Work w;
+  w.operations = 1e6;
+  const auto us = [&](double groups) {
+    w.groups = groups;
+    return launch_us(w, f);
+  };
+  EXPECT_DOUBLE_EQ(us(1), us(300)) << "they run at the same time";
+  EXPECT_DOUBLE_EQ(us(301), us(600));
+  EXPECT_DOUBLE_EQ(us(301) - gpu::kLaunchUs, 2 * (us(300) - gpu::kLaunchUs));
+  w.evenly = true;
+  EXPECT_LT(us(301), us(600));
+}
+
+TEST(GpuEstimates, WorkgroupsThatFitAComputeUnit) {
+  const gpu::Figures f = made_device();
+  gpu::Work w;
+  w.waves = 4;
+  EXPECT_EQ(resident_groups(w, f), 8);
+  w.registers = 100;  // 104 with the granule: four waves of a SIMD
+  EXPECT_EQ(resident_groups(w, f), 4);
+  w.shared_bytes = 20 * 1024;
+  EXPECT_EQ(resident_groups(w, f), 3);
+  w.registers = 500;
+  EXPECT_EQ(resident_groups(w, f), 1);
+}
+
+TEST(GpuEstimates, FewWavesAndFewLoadsAreSlow) {
+  const gpu::Figures f = made_device();
+  gpu::Work w;
+  w.groups = 3000, w.operations = 1e7, w.waves = 4, w.registers = 128;
+  const double usual = launch_us(w, f);
+  w.registers = 512;  // a wave of each SIMD, which waits alone
+  EXPECT_GT(launch_us(w, f), 1.5 * usual);
+  gpu::Work copy;
+  copy.groups = 300, copy.bytes = 1e9, copy.waves = 4, copy.loads = 64;
+  const double wide = launch_us(copy, f);
+  copy.loads = 4;
+  EXPECT_GT(launch_us(copy, f), 1.5 * wide);
+}
+
+TEST(GpuEstimates, TilesAndSplitsOfAttention) {
+  const gpu::Figures f = made_device();
+  const AttentionKind a{DType::bfloat16, 64, AttentionMask::none, false, MatrixKind::mfma, 64};
+  const gpu::AttentionForwardTiles usual{2, 4, 64, 1, true}, few_rows{1, 4, 64, 1, true};
+  // One block for a long sequence leaves the device idle.
+  const gpu::AttentionSizes one{1, 1, 1, 64, 65536};
+  EXPECT_LT(10 * attention_forward_us(a, one, few_rows, 64, f), attention_forward_us(a, one, few_rows, 1, f));
+  // With enough blocks, parts of the result are only more bytes.
+  const gpu::AttentionSizes many{16, 16, 16, 4096, 4096};
+  EXPECT_LT(attention_forward_us(a, many, usual, 1, f), attention_forward_us(a, many, usual, 4, f));
+  // A workgroup of 64 queries reads all keys for half as many queries.
+  EXPECT_LE(attention_forward_us(a, many, usual, 1, f), attention_forward_us(a, many, few_rows, 1, f));
+  // Where there are as many blocks of 128 queries as compute units have room for, half of them would be idle.
+  const gpu::AttentionSizes half{1, 150, 150, 128, 4096};
+  EXPECT_LT(attention_forward_us(a, half, few_rows, 1, f), attention_forward_us(a, half, usual, 1, f));
+  // A causal mask leaves out half of the keys.
+  AttentionKind causal = a;
+  causal.causal = true;
+  EXPECT_LT(attention_forward_us(causal, many, usual, 1, f), 0.6 * attention_forward_us(a, many, usual, 1, f));
+}
+
+TEST(GpuEstimates, TilesOfTheGradientOfAttention) {
+  const gpu::Figures f = made_device();
+  const AttentionKind a{DType::bfloat16, 128, AttentionMask::none, false, MatrixKind::mfma, 64};
+  const gpu::AttentionSizes many{16, 16, 16, 4096, 4096};
+  const gpu::AttentionGradTiles usual{1, 4, 32, 1, true};
+  gpu::AttentionGradTiles two_passes = usual;
+  two_passes.at_once = false;
+  EXPECT_LT(attention_keys_us(a, many, usual, f), attention_keys_us(a, many, two_passes, f));
+  // A workgroup of one wave: shared memory has room for a few of them, so that SIMDs are idle.
+  const gpu::AttentionGradTiles one_wave{1, 1, 32, 1, true};
+  EXPECT_LT(attention_keys_us(a, many, usual, f), attention_keys_us(a, many, one_wave, f));
+  EXPECT_LT(attention_queries_us(a, many, usual, f), attention_queries_us(a, many, one_wave, f));
+  // One block of 64 rows for 32 of them, or two of 16 rows each.
+  const gpu::AttentionSizes few{1, 16, 16, 32, 4096};
+  EXPECT_LT(attention_queries_us(a, few, one_wave, f) / attention_queries_us(a, many, one_wave, f),
+            attention_queries_us(a, few, usual, f) / attention_queries_us(a, many, usual, f));
+}
+
+TEST(GpuEstimates, FiguresOfDevices) {
+  const gpu::Figures mi300x = gpu::Figures::of("gfx942", 64, 304, true),
+                     half = gpu::Figures::of("gfx942", 64, 152, true);
+  EXPECT_DOUBLE_EQ(mi300x.bandwidth, 5.3e6);
+  EXPECT_DOUBLE_EQ(mi300x.unit_rate * 304, gpu::kReached * 1307.4e6);
+  EXPECT_EQ(half.units, 152) << "a partition";
+  const int narrow = gpu::Figures::of("gfx1100", 32, 96, true).registers;
+  EXPECT_EQ(gpu::Figures::of("gfx1100", 64, 96, true).registers, narrow / 2);
+  EXPECT_GT(gpu::Figures::of("an unknown one", 64, 10, true).unit_rate, 0);
+}
+
 TEST(GpuAttention, SourcesForOtherCompilers) {
   if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
   const auto write = [](const std::string& name, DType d, int64_t dim, AttentionMask mask, bool causal, auto make) {

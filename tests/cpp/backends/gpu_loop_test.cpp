@@ -299,30 +299,60 @@ TEST(GpuLoopShapes, OthersCoverTheirLoop) {
     }
 }
 
-std::vector<std::string> names_of(const LoopByHand& h) {
+std::vector<std::string> names_of(const LoopByHand& h, const gpu::Figures& f = {}) {
   std::vector<std::string> names;
-  for (const gpu::NamedShape& s : h.others()) names.push_back(s.name);
+  for (const gpu::NamedShape& s : gpu::other_shapes({h.graph, h.group}, f)) names.push_back(s.name);
   return names;
 }
 using Names = std::vector<std::string>;
 
 TEST(GpuLoopShapes, OthersAreFew) {
   EXPECT_EQ(names_of(centred_loop(DType::float32, {64, 1000})), (Names{"lanes=256", "lanes=16", "lanes=8"}));
-  EXPECT_EQ(names_of(centred_loop(DType::float32, {65536, 1000})), (Names{"lanes=16", "lanes=8", "lanes=256"}));
+  EXPECT_EQ(names_of(centred_loop(DType::float32, {65536, 1000})), (Names{"lanes=8", "lanes=16", "lanes=256"}));
   EXPECT_EQ(names_of(centred_loop(DType::float32, {4, 70000})),
-            (Names{"segments=18", "segments=4", "segments=35", "segments=2", "lanes=256"}));
-  EXPECT_EQ(names_of(centred_loop(DType::bfloat16, {4096, 4096})), (Names{"lanes=32", "lanes=16", "segments=2"}));
+            (Names{"segments=35", "segments=18", "segments=4", "segments=2", "lanes=256"}));
+  EXPECT_EQ(names_of(centred_loop(DType::bfloat16, {4096, 4096})), (Names{"lanes=32", "segments=2", "lanes=16"}));
   EXPECT_EQ(names_of(bias_gradient_loop(DType::float32, {16384, 768})),
-            (Names{"across=32,column_segments=512", "across=32,column_segments=128", "across=64,column_segments=256",
-                   "across=16,column_segments=256", "across=32,column_segments=64"}));
+            (Names{"across=32,column_segments=64", "across=32,column_segments=128", "across=64,column_segments=256",
+                   "across=16,column_segments=256", "across=32,column_segments=512"}));
   EXPECT_EQ(names_of(copy_loop(DType::float32, DType::float32, {1024, 512}, {1, 1024})), Names{"side=32"});
   EXPECT_EQ(names_of(copy_loop(DType::float32, DType::float32, {1 << 24}, {1})),
             (Names{"vector=4,each=8", "vector=8,each=2", "vector=8,each=4", "vector=4,each=2", "vector=4,each=1",
                    "vector=8,each=1"}));
   EXPECT_EQ(names_of(copy_loop(DType::bfloat16, DType::float32, {1 << 18}, {1})),
-            (Names{"vector=4,each=2", "vector=8,each=2", "vector=8,each=4", "vector=4,each=8", "vector=4,each=1",
-                   "vector=8,each=1"}));
+            (Names{"vector=4,each=2", "vector=8,each=2", "vector=4,each=1", "vector=8,each=1", "vector=8,each=4",
+                   "vector=4,each=8"}));
   EXPECT_TRUE(names_of(centred_loop(DType::float32, {0, 100})).empty());
+}
+
+// A device that is made up, with 300 compute units.
+gpu::Figures device_for_loops() {
+  gpu::Figures f;
+  f.units = 300, f.bandwidth = 4e6, f.unit_caches = 2 * f.bandwidth / f.units;
+  f.wave = 64, f.most_waves = 8;
+  return f;
+}
+
+TEST(GpuLoopShapes, TheShortestEstimatesComeFirst) {
+  const gpu::Figures f = device_for_loops();
+  const auto us = [&](const LoopByHand& h, const std::string& name) {
+    const Problem p{h.graph, h.group};
+    for (const gpu::NamedShape& s : h.others())
+      if (s.name == name) return gpu::shape_us(p, s.shape, f);
+    ADD_FAILURE() << "there is no " << name;
+    return 0.0;
+  };
+  for (const LoopByHand& h :
+       {centred_loop(DType::float32, {4, 1 << 20}), bias_gradient_loop(DType::float32, {16384, 768}),
+        copy_loop(DType::float32, DType::float32, {1 << 24}, {1})}) {
+    const std::vector<std::string> names = names_of(h, f);
+    ASSERT_GT(names.size(), 2U);
+    for (size_t i = 1; i < names.size(); ++i) EXPECT_LE(us(h, names[i - 1]), us(h, names[i])) << names[i];
+  }
+  // Four workgroups on a large device: the last one.
+  EXPECT_EQ(names_of(centred_loop(DType::float32, {4, 1 << 20}), f).back(), "lanes=256");
+  // Few rows: many short loads are better than few lanes.
+  EXPECT_EQ(names_of(bias_gradient_loop(DType::float32, {16384, 768}), f).back(), "across=32,column_segments=64");
 }
 
 // The texts of elementwise loops have the numbers in them.

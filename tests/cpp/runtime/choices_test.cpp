@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <tuple>
 
 #include "support/temp_folder.h"
 
@@ -180,6 +181,22 @@ TEST(Choices, AnEntryThatEndedTheProcessTwiceIsNotTriedAgain) {
   EXPECT_EQ(known().tried, std::vector<std::string>{"hangs"});
   c.store(kHere, "matmul", "p", {{"good", 4, 0, true}});
   EXPECT_EQ(known().best, "good");
+}
+
+TEST(Choices, HowFarSearchesHaveComeAmongAllAlgorithms) {
+  test::TempFolder folder;
+  Choices& c = Choices::in(folder.str() + "/choices.sqlite");
+  if (!c.trouble().empty()) GTEST_SKIP() << c.trouble();
+  EXPECT_TRUE(c.enumerated(kHere, "matmul", "p").empty());
+  c.store_enumerated(kHere, "matmul", "p", {"library", 3, 4, 400});
+  c.store_enumerated(kHere, "matmul", "p", {"another library", 0, 0, 0});
+  c.store_enumerated(kHere, "matmul", "p", {"library", 256, 300, 400});  // a later search
+  const std::vector<Enumerated> found = c.enumerated(kHere, "matmul", "p");
+  ASSERT_EQ(found.size(), 2U);
+  const Enumerated& e = found[0].impl == "library" ? found[0] : found[1];
+  EXPECT_EQ(std::tuple(e.impl, e.tried, e.looked, e.size), std::tuple("library", 256U, 300U, 400U));
+  EXPECT_TRUE(c.enumerated(kHere, "matmul", "another problem").empty());
+  EXPECT_TRUE(c.enumerated({"H", "sm_90", "13000", "cublaslt 2", "1"}, "matmul", "p").empty());
 }
 
 TEST(Choices, ManyProblemsAreReadAtOnce) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "pyflame/backends/cpu/common.h"
+#include "pyflame/backends/cpu/estimate.h"
 #include "pyflame/base/threads.h"
 
 namespace pyflame::cpu {
@@ -38,14 +39,47 @@ std::vector<std::string> names_of(std::vector<Division> divisions, const std::st
       names.push_back(std::move(name));
   return names;
 }
-// One thread computes with any grain.
-std::vector<std::string> usual() {
+// What a problem touches and computes.
+struct Amount {
+  double elements = 0, bytes = 0, us = 0;  // of one thread
+  explicit Amount(const Problem& p) {
+    constexpr double kRate = 8e3;  // elements of a vector instruction in a microsecond, with their loads
+    for (const NodeId m : p.group.nodes) {
+      const Node& n = p.graph.nodes[m];
+      double most = 0;
+      for (const auto* operands : {&n.ins, &n.outs})
+        for (const Operand& o : *operands) {
+          if (o.is_param) continue;
+          most = std::max(most, static_cast<double>(o.shape.numel()));
+          if (p.group.stores(o)) bytes += static_cast<double>(o.nbytes());
+        }
+      elements = std::max(elements, most);
+      us += most * n.info().cpu_cost / kRate;
+    }
+  }
+};
+// By arithmetic, with the chunks of parallel_for: at least a grain, and some for each thread.
+double division_us(const Amount& a, const Division& d) {
+  constexpr double kChunksPerThread = 4;
+  const double threads = d.threads > 0 ? d.threads : num_threads();
+  const double most = std::max(threads, kChunksPerThread * threads / d.chunk);
+  Tasks t;
+  t.number = threads == 1 ? 1 : std::clamp(std::floor(a.elements / (kGrainElements * d.chunk)), 1.0, most);
+  t.computes_us = a.us / t.number, t.bytes = a.bytes / t.number, t.all_bytes = a.bytes;
+  return tasks_us(t, threads);
+}
+// Those with the shortest estimates first. One thread computes with any grain.
+std::vector<std::string> usual(const Problem& p) {
   const int all = num_threads();
   std::vector<Division> divisions{{.threads = 1}};
   if (all > 1)
     for (const double chunk : {0.25, 2.0, 4.0}) divisions.push_back({.chunk = chunk});
   for (const int threads : {all / 2, all / 4})
     if (threads > 1) divisions.push_back({.threads = threads});
+  const Amount amount(p);
+  std::stable_sort(divisions.begin(), divisions.end(), [&](const Division& x, const Division& y) {
+    return division_us(amount, x) < division_us(amount, y);
+  });
   return names_of(divisions, "");
 }
 std::vector<std::string> near(const std::string& name) {
@@ -91,13 +125,13 @@ class Divisions final : public Configurations {
   std::vector<std::string> list(const Problem& p) const override {
     std::vector<std::string> names = own_ ? own_->list(p) : std::vector<std::string>();
     if (is_divided(p))
-      for (std::string& each : usual()) names.push_back(std::move(each));
+      for (std::string& each : usual(p)) names.push_back(std::move(each));
     return names;
   }
   std::unique_ptr<Executable> make(const Problem& p, const std::string& configuration) const override {
     if (const auto division = named(configuration)) return std::make_unique<Divided>(make_(p), *division);
     if (own_) return own_->make(p, configuration);
-    const std::vector<std::string> names = usual();
+    const std::vector<std::string> names = usual(p);
     PF_FAIL(Value, "{}: no such configuration; got '{}'; expected {}", name_, configuration,
             names.empty() ? "none, as there is one thread" : one_of(names));
   }

@@ -9,6 +9,7 @@
 
 #include "pyflame/backends/cpu/common.h"
 #include "pyflame/backends/cpu/dnn_gemm.h"
+#include "pyflame/backends/cpu/estimate.h"
 #include "pyflame/backends/cpu/gemm.h"
 #include "pyflame/backends/cpu/tile.h"
 #include "pyflame/backends/cpu/vec.h"
@@ -140,13 +141,17 @@ class Matmul : public Exec {
     }
   }
 
-  // Divisions into blocks that differ from the one that the shape suggests, those with few blocks first. An epilogue comes after the whole
-  // product with them.
+  // Divisions into blocks that differ from the one that the shape suggests, those with the shortest estimates first. An epilogue comes after
+  // the whole product with them.
   std::vector<std::string> other_blockings() const {
     std::vector<std::pair<int64_t, int64_t>> sizes;
     for (const int64_t cols : {1, 2, 4, 8, 16})
       for (const int64_t rows : {1, 2, 4, 8, 16, 32})
         if (rows * cols <= kMostBlocks) sizes.emplace_back(rows, cols);
+    const auto us = [&](const std::pair<int64_t, int64_t>& size) {
+      return blocks_us(Blocking(m_, n_, size.first, size.second), num_threads());
+    };
+    std::stable_sort(sizes.begin(), sizes.end(), [&](const auto& x, const auto& y) { return us(x) < us(y); });
     return names_of(sizes, epilogue_ && !apart_ ? "" : blocking_.name());
   }
   // With a few more or fewer blocks one way.
@@ -183,6 +188,20 @@ class Matmul : public Exec {
     return packs * pack * static_cast<double>(k_) > again * static_cast<double>(m_);
   }
   bool in_place() const { return row_major_ && !elided_; }
+
+  // By arithmetic. Each block reads its rows of one operand and its columns of the other one.
+  double blocks_us(const Blocking& b, int threads) const {
+    constexpr double kRate = 50e3;  // operations of a thread in a microsecond
+    const auto number = [](int64_t x) { return static_cast<double>(x); };
+    const double depth = number(std::max<int64_t>(k_, 1)), count = number(count_);
+    const double rows = number(std::min(m_, b.row_block)), cols = number(std::min(n_, b.col_block));
+    Tasks t;
+    t.number = count * number(b.row_blocks * b.col_blocks);
+    t.computes_us = 2 * rows * cols * depth / kRate;
+    t.bytes = (rows + cols) * depth * sizeof(S) + rows * cols * sizeof(T);
+    t.all_bytes = count * (number(m_ + n_) * depth * sizeof(S) + number(m_ * n_) * sizeof(T));
+    return tasks_us(t, threads);
+  }
 
   std::vector<std::string> names_of(const std::vector<std::pair<int64_t, int64_t>>& sizes,
                                     const std::string& without) const {

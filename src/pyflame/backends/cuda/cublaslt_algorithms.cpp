@@ -1,6 +1,6 @@
-// Lists cuBLASLt's algorithms for a product. There are far more than can be measured: each kernel can be combined with tiles, stages, splits
-// of the sum and more. So what differs in one part from a recommended algorithm comes first, and then kernels with
-// their tiles and stages, spread over all of them.
+// Enumerates cuBLASLt's algorithms for a product. Each kernel can be combined with tiles, stages, splits of the sum and more, and the library
+// refuses most combinations. What differs in one part from a recommended algorithm, and kernels with their tiles and
+// stages alone, come first in turns, and then all other combinations. Both are spread over the kernels.
 #include "pyflame/backends/cuda/cublaslt_algorithms.h"
 
 #include <algorithm>
@@ -19,8 +19,10 @@ namespace {
 enum CublasLtPartAt : size_t { kId, kTile, kStages, kSplits, kReduction, kSwizzle, kCustom, kInner, kCluster };
 constexpr CublasLtCapabilities kCapabilities;
 constexpr uint32_t kSplitOptions[] = {2, 3, 4, 6, 8, 12, 16};
-constexpr uint32_t kMostCustom = 15, kMostClusters = 16;  // numbers that are tried, of those that the library may have
-constexpr size_t kVaried = 4;                             // so many recommended algorithms are varied
+// Around recommended algorithms, options and clusters up to these numbers are tried.
+constexpr uint32_t kMostCustom = 15, kMostClusters = 16;
+constexpr uint32_t kLastCluster = 54;  // as of cuBLASLt 12.9; the library refuses those that it does not know
+constexpr size_t kVaried = 4;          // so many recommended algorithms are varied
 // Operands may begin at any multiple of this. The library cannot check it.
 constexpr uint32_t kOperandAlignment = 16;
 
@@ -129,52 +131,105 @@ std::vector<CublasLtAlgorithms::Parts> CublasLtAlgorithms::variations(const Blas
   return all;
 }
 
-// Each kernel with each of its tiles and stages.
-std::vector<CublasLtAlgorithms::Parts> CublasLtAlgorithms::plain(const BlasProduct& p) const {
-  std::array<int, 256> ids{};
+std::vector<CublasLtAlgorithms::Options> CublasLtAlgorithms::kernels(const BlasProduct& p) const {
+  std::vector<int> ids(256);
   int found = 0;
-  std::vector<Parts> all;
-  if (library_.ids(p.handle, p.compute, p.scale, p.type_a, p.type_b, p.type_c, p.type_c, static_cast<int>(ids.size()),
-                   ids.data(), &found) != 0)
-    return all;
-  Parts parts{};
-  for (size_t i = 0; i < parts.size(); ++i) parts[i] = kCublasLtParts[i].otherwise;
+  const auto ask = [&] {
+    return library_.ids(p.handle, p.compute, p.scale, p.type_a, p.type_b, p.type_c, p.type_c,
+                        static_cast<int>(ids.size()), ids.data(), &found) == 0;
+  };
+  std::vector<Options> all;
+  if (!ask()) return all;
+  for (; found >= static_cast<int>(ids.size()); ids.resize(2 * ids.size()))
+    if (ids.size() > 4096 || !ask()) break;
   for (int i = 0; i < std::min(found, static_cast<int>(ids.size())); ++i) {
-    parts[kId] = static_cast<uint32_t>(ids[static_cast<size_t>(i)]);
-    const std::optional<BlasResult> kernel = start(p, parts[kId]);
+    Options c;
+    c.id = static_cast<uint32_t>(ids[static_cast<size_t>(i)]);
+    const std::optional<BlasResult> kernel = start(p, c.id);
     if (!kernel) continue;
-    const std::vector<uint32_t> all_stages = capabilities(*kernel, kCapabilities.stages);
-    for (const uint32_t tile : capabilities(*kernel, kCapabilities.tiles))
-      for (const uint32_t stages : all_stages) {
-        parts[kTile] = tile, parts[kStages] = stages;
-        all.push_back(parts);
-      }
+    c.tiles = capabilities(*kernel, kCapabilities.tiles), c.stages = capabilities(*kernel, kCapabilities.stages);
+    c.splits = {1};
+    if (capability(*kernel, kCapabilities.splits) != 0)
+      c.splits.insert(c.splits.end(), std::begin(kSplitOptions), std::end(kSplitOptions));
+    c.swizzles = 1 + (capability(*kernel, kCapabilities.swizzles) & 1);
+    c.customs = 1 + capability(*kernel, kCapabilities.most_custom);
+    c.clusters = 1 + kLastCluster;
+    all.push_back(std::move(c));
   }
   return all;
 }
 
-std::vector<BlasAlgorithm> CublasLtAlgorithms::list(const BlasProduct& p, const std::vector<BlasResult>& recommended,
-                                                    size_t most) const {
-  std::vector<BlasAlgorithm> found;
-  std::set<std::string> known;
-  for (const BlasResult& r : recommended) known.insert(name_of(parts_of(r)));
-  size_t asked = 0;
-  const auto add = [&](const std::vector<Parts>& all, size_t until) {
-    for (const Parts& parts : all) {
-      if (found.size() >= until || asked == kMostEnumerating) return;
-      std::string name = name_of(parts);
-      if (!known.insert(name).second) continue;
-      ++asked;
-      if (const auto result = made(p, parts)) found.push_back({std::move(name), *result});
-    }
+CublasLtAlgorithms::Parts CublasLtAlgorithms::Options::at(uint64_t place) const {
+  Parts parts{};
+  for (size_t i = 0; i < parts.size(); ++i) parts[i] = kCublasLtParts[i].otherwise;
+  const auto next = [&place](uint64_t numbers) {
+    const uint64_t number = place % numbers;
+    place /= numbers;
+    return number;
   };
-  std::vector<Parts> near;
-  for (size_t i = 0; i < std::min(kVaried, recommended.size()); ++i)
-    for (const Parts& parts : variations(p, parts_of(recommended[i]))) near.push_back(parts);
-  const size_t candidates = near.size();
-  add(spread(std::move(near), candidates), most / 2);
-  add(spread(plain(p), kMostEnumerating), most);
-  return found;
+  parts[kId] = id;
+  parts[kStages] = stages[next(stages.size())];
+  parts[kTile] = tiles[next(tiles.size())];
+  parts[kSplits] = splits[next(splits.size())];
+  parts[kReduction] = parts[kSplits] > 1 ? kCublasLtReduceInComputeType : 0;
+  parts[kSwizzle] = static_cast<uint32_t>(next(swizzles));
+  parts[kCluster] = static_cast<uint32_t>(next(clusters));
+  parts[kCustom] = static_cast<uint32_t>(next(customs));
+  return parts;
+}
+
+// The places: what is near a recommended algorithm and what is plain, in turns until one of the two ends, the rest of the other one, and all
+// other combinations.
+class CublasLtAlgorithms::Combinations final : public Enumeration {
+ public:
+  Combinations(const CublasLtAlgorithms& library, const BlasProduct& p, const std::vector<BlasResult>& recommended)
+      : library_(library), product_(p), kernels_(library.kernels(p)) {
+    for (const BlasResult& r : recommended) known_.insert(library.parts_of(r));
+    for (size_t i = 0; i < std::min(kVaried, recommended.size()); ++i)
+      for (const Parts& parts : library.variations(p, library.parts_of(recommended[i])))
+        if (!known_.contains(parts) && near_.insert(parts).second) near_in_order_.push_back(parts);
+    uint64_t plain = 0, combined = 0;
+    for (const Options& c : kernels_) plain += c.plain(), combined += c.combined();
+    near_order_ = Spread(near_in_order_.size()), plain_ = Spread(plain), combined_ = Spread(combined);
+  }
+  size_t size() const override { return near_order_.size() + plain_.size() + combined_.size(); }
+  std::optional<std::string> at(size_t place) const override {
+    const std::optional<Parts> parts = parts_at(place);
+    if (!parts || known_.contains(*parts) || !library_.made(product_, *parts)) return std::nullopt;
+    return name_of(*parts);
+  }
+
+ private:
+  std::optional<Parts> parts_at(uint64_t place) const {
+    const uint64_t near = near_order_.size(), plain = plain_.size(), turns = std::min(near, plain);
+    if (place < 2 * turns) return place % 2 == 0 ? near_at(place / 2) : plain_at(place / 2);
+    if (place < near + plain) return near > plain ? near_at(place - plain) : plain_at(place - near);
+    return unless_near(kernel_at(combined_[place - near - plain], true));
+  }
+  Parts near_at(uint64_t i) const { return near_in_order_[near_order_[i]]; }
+  std::optional<Parts> plain_at(uint64_t i) const { return unless_near(kernel_at(plain_[i], false)); }
+  std::optional<Parts> unless_near(const Parts& parts) const {
+    return near_.contains(parts) ? std::nullopt : std::optional(parts);
+  }
+  // The plain or the combined ones of one kernel after the other.
+  Parts kernel_at(uint64_t place, bool combined) const {
+    size_t i = 0;
+    const auto count = [&] { return combined ? kernels_[i].combined() : kernels_[i].plain(); };
+    for (; place >= count(); ++i) place -= count();
+    return kernels_[i].at(combined ? kernels_[i].plain() + place : place);
+  }
+
+  const CublasLtAlgorithms& library_;  // lives as long as the process
+  BlasProduct product_;
+  std::vector<Options> kernels_;
+  std::set<Parts> known_, near_;
+  std::vector<Parts> near_in_order_;
+  Spread near_order_, plain_, combined_;
+};
+
+std::unique_ptr<Enumeration> CublasLtAlgorithms::all(const BlasProduct& p,
+                                                     const std::vector<BlasResult>& recommended) const {
+  return std::make_unique<Combinations>(*this, p, recommended);
 }
 
 std::optional<BlasResult> CublasLtAlgorithms::find(const BlasProduct& p, const std::string& name) const {

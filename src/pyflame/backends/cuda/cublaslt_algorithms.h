@@ -53,8 +53,7 @@ class CublasLtAlgorithms final : public BlasEnumeration {
   explicit CublasLtAlgorithms(const CublasLtAlgorithmFunctions& functions, std::string lacking = "")
       : library_(functions), lacking_(std::move(lacking)) {}
   std::string lacks() const override { return lacking_; }
-  std::vector<BlasAlgorithm> list(const BlasProduct& p, const std::vector<BlasResult>& recommended,
-                                  size_t most) const override;
+  std::unique_ptr<Enumeration> all(const BlasProduct& p, const std::vector<BlasResult>& recommended) const override;
   std::optional<BlasResult> find(const BlasProduct& p, const std::string& name) const override;
 
  private:
@@ -67,7 +66,18 @@ class CublasLtAlgorithms final : public BlasEnumeration {
   uint32_t capability(const BlasResult& algorithm, int which) const;
   std::vector<uint32_t> capabilities(const BlasResult& algorithm, int which) const;
   std::vector<Parts> variations(const BlasProduct& p, const Parts& of) const;
-  std::vector<Parts> plain(const BlasProduct& p) const;
+  // What a kernel can be combined with; each of these has at least one value.
+  struct Options {
+    uint32_t id = 0;
+    std::vector<uint32_t> tiles, stages, splits;
+    uint32_t swizzles = 1, customs = 1, clusters = 1;  // how many numbers, from 0 on
+    uint64_t plain() const { return tiles.size() * stages.size(); }
+    uint64_t combined() const { return plain() * (splits.size() * swizzles * customs * clusters - 1); }
+    Parts at(uint64_t place)
+        const;  // the plain ones, which leave all but tile and stages as they are, before the combined ones
+  };
+  class Combinations;
+  std::vector<Options> kernels(const BlasProduct& p) const;
 
   CublasLtAlgorithmFunctions library_;
   std::string lacking_;

@@ -27,22 +27,18 @@ class HipblasLtAlgorithms final : public BlasEnumeration {
   }
   std::string lacks() const override { return lacking_; }
 
-  std::vector<BlasAlgorithm> list(const BlasProduct& p, const std::vector<BlasResult>& recommended,
-                                  size_t most) const override {
-    std::vector<BlasAlgorithm> found;
-    std::vector<HipblasLtResult> all;
-    if (all_(p.handle, kHipblasLtPlainGemm, p.op_a, p.op_b, p.type_a, p.type_b, p.type_c, p.type_c, p.compute, all) !=
-        0)
-      return found;
+  std::unique_ptr<Enumeration> all(const BlasProduct& p, const std::vector<BlasResult>& recommended) const override {
+    std::vector<HipblasLtResult> results;
+    if (all_(p.handle, kHipblasLtPlainGemm, p.op_a, p.op_b, p.type_a, p.type_b, p.type_c, p.type_c, p.compute,
+             results) != 0)
+      results.clear();
     std::set<int> known;
     for (BlasResult r : recommended) known.insert(number_(r.data()));
-    for (HipblasLtResult& r : spread(std::move(all), kMostEnumerating)) {
-      if (found.size() == most) break;
+    std::erase_if(results, [&](HipblasLtResult& r) {
       const int number = number_(r.bytes.data());
-      if (number < 0 || !known.insert(number).second) continue;
-      if (const auto result = made(p, r)) found.push_back({fmt::format("{}{}", kHipblasLtName, number), *result});
-    }
-    return found;
+      return number < 0 || !known.insert(number).second;
+    });
+    return std::make_unique<Kernels>(*this, p, std::move(results));
   }
 
   std::optional<BlasResult> find(const BlasProduct& p, const std::string& name) const override {
@@ -58,6 +54,25 @@ class HipblasLtAlgorithms final : public BlasEnumeration {
   }
 
  private:
+  class Kernels final : public Enumeration {
+   public:
+    Kernels(const HipblasLtAlgorithms& library, const BlasProduct& p, std::vector<HipblasLtResult> all)
+        : library_(library), product_(p), all_(std::move(all)), order_(all_.size()) {}
+    size_t size() const override { return all_.size(); }
+    std::optional<std::string> at(size_t place) const override {
+      HipblasLtResult r = all_[order_[place]];
+      const int number = library_.number_(r.bytes.data());
+      if (!library_.made(product_, r)) return std::nullopt;
+      return fmt::format("{}{}", kHipblasLtName, number);
+    }
+
+   private:
+    const HipblasLtAlgorithms& library_;  // lives as long as the process
+    BlasProduct product_;
+    std::vector<HipblasLtResult> all_;
+    Spread order_;
+  };
+
   // Empty if the library cannot compute the product by this kernel. The library notes the product in the algorithm.
   std::optional<BlasResult> made(const BlasProduct& p, HipblasLtResult& r) const {
     size_t workspace = 0;

@@ -132,11 +132,20 @@ std::unique_ptr<Executable> make(const Problem& p) { return std::make_unique<Roc
 constexpr std::string_view kSolution = "solution=";
 // rocBLAS recommends none but its own choice: it lists them by their numbers.
 std::vector<std::string> no_recommendations(const Problem&) { return {}; }
-std::vector<std::string> list_solutions(const Problem& p) {
-  std::vector<std::string> names;
-  for (const int32_t number : spread(RocBlasProduct(p).solutions(), kMostEnumerated))
-    names.push_back(fmt::format("{}{}", kSolution, number));
-  return names;
+std::unique_ptr<Enumeration> enumerate_solutions(const Problem& p) {
+  class Solutions final : public Enumeration {
+   public:
+    explicit Solutions(std::vector<int32_t> numbers) : numbers_(std::move(numbers)), order_(numbers_.size()) {}
+    size_t size() const override { return numbers_.size(); }
+    std::optional<std::string> at(size_t place) const override {
+      return fmt::format("{}{}", kSolution, numbers_[order_[place]]);
+    }
+
+   private:
+    std::vector<int32_t> numbers_;
+    Spread order_;
+  };
+  return std::make_unique<Solutions>(RocBlasProduct(p).solutions());
 }
 std::unique_ptr<Executable> make_solution(const Problem& p, const std::string& name) {
   for (const int32_t number : RocBlasProduct(p).solutions())
@@ -146,7 +155,7 @@ std::unique_ptr<Executable> make_solution(const Problem& p, const std::string& n
           "measured",
           name);
 }
-constexpr LibraryConfigurations kSolutions{no_recommendations, make_solution, list_solutions};
+constexpr LibraryConfigurations kSolutions{no_recommendations, make_solution, enumerate_solutions};
 
 }  // namespace
 

@@ -1,44 +1,54 @@
 // What a library of products can do besides what its heuristic recommends: its own enumeration of algorithms. Each vendor's
 // folder has one. Only tuning asks for it.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "pyflame/backends/backend.h"
 #include "pyflame/backends/gpu/libs/blas.h"
 
 namespace pyflame::gpu {
 
-// How many algorithms of a library tuning gets for one product. A search times each of them, and all but the first few are
-// slow. Libraries have up to some thousands, so these bounds keep a search of one product within some tens of seconds.
-constexpr int kMostRecommended = 128;      // by the heuristic, the best first
-constexpr size_t kMostEnumerated = 256;    // of all that can compute the product
-constexpr size_t kMostEnumerating = 4096;  // that the library is asked about to find these
+// How many of the algorithms that a library's heuristic recommends are in the list, the best first. What it recommends behind them, and what
+// the library enumerates besides, is an Enumeration, of which a search tries as many as its budget allows (runtime/choose.cpp).
+constexpr int kMostRecommended = 128;
 
-// Up to `most` of the list's elements, in such an order that the first few are already spread evenly over it. Enumerations are
-// not sorted, but neighbours in them resemble each other.
-template <class T>
-std::vector<T> spread(std::vector<T> all, size_t most) {
-  size_t bits = 0;
-  while ((size_t{1} << bits) < all.size()) ++bits;
-  std::vector<T> some;
-  for (size_t i = 0; i < (size_t{1} << bits) && some.size() < most; ++i) {
-    size_t at = 0;  // i with its bits in reverse
-    for (size_t bit = 0; bit < bits; ++bit) at |= (i >> bit & 1) << (bits - 1 - bit);
-    if (at < all.size()) some.push_back(std::move(all[at]));
+// An order of some places whose first few are already spread evenly over all of them. Enumerations are not sorted, but
+// neighbours in them resemble each other. The order goes in steps of about the golden section, which leave no large gap, however many are
+// taken. There are fewer than 2^32 places.
+class Spread {
+ public:
+  explicit Spread(uint64_t size = 0) : size_(size) {
+    constexpr uint64_t kTried = 64;
+    const auto golden = std::max<uint64_t>(1, static_cast<uint64_t>(0.6180339887498949 * static_cast<double>(size)));
+    uint64_t least = UINT64_MAX;
+    for (uint64_t step = golden; step < std::min(size, golden + kTried); ++step)
+      if (const uint64_t gap = largest_quotient(size, step); gap < least) least = gap, step_ = step;
   }
-  return some;
-}
+  uint64_t size() const { return size_; }
+  uint64_t operator[](uint64_t i) const { return i * step_ % size_; }
+
+ private:
+  // Of the continued fraction of size / step: the larger it is, the larger are the gaps. A common divisor would leave out places.
+  static uint64_t largest_quotient(uint64_t size, uint64_t step) {
+    uint64_t largest = 0;
+    while (step != 0) {
+      largest = std::max(largest, size / step);
+      size = std::exchange(step, size % step);
+    }
+    return size == 1 ? largest : UINT64_MAX;
+  }
+  uint64_t size_, step_ = 1;
+};
 
 // What the heuristic says of one algorithm, which is its first member.
 using BlasResult = std::array<unsigned char, kMostResultBytes>;
-struct BlasAlgorithm {
-  std::string name;
-  BlasResult result{};
-};
 
 // A product as it is described to a library.
 struct BlasProduct {
@@ -56,10 +66,9 @@ class BlasEnumeration {
  public:
   // The name of a function that the installed library lacks: then it has no enumeration. Empty: it has all of them.
   virtual std::string lacks() const = 0;
-  // Up to `most` algorithms that can compute the product, as the library says, without those that are recommended. What is
-  // most promising comes first, the rest is spread over the enumeration.
-  virtual std::vector<BlasAlgorithm> list(const BlasProduct& p, const std::vector<BlasResult>& recommended,
-                                          size_t most) const = 0;
+  // All algorithms without those that are recommended. A place has none if the library says that it cannot compute the product. What is most
+  // promising comes first, the rest is spread over the enumeration. The product's handles must stay.
+  virtual std::unique_ptr<Enumeration> all(const BlasProduct& p, const std::vector<BlasResult>& recommended) const = 0;
   // The one with this name, which says all about it, so that it means the same in another process with this version of the
   // library. Empty if it cannot compute the product.
   virtual std::optional<BlasResult> find(const BlasProduct& p, const std::string& name) const = 0;

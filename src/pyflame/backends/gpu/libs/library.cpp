@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 #include "pyflame/backends/gpu/libs/blas.h"
 #include "pyflame/backends/gpu/libs/enumerate.h"
@@ -23,7 +24,7 @@ namespace {
 constexpr size_t kWorkspace = size_t{32} << 20;
 // cuBLASLt refuses a workspace that does not begin at a multiple of this; an arena places it at a multiple of 64.
 constexpr size_t kWorkspaceAlignment = 256;
-constexpr int kAllAlgorithms = 4096;  // that the heuristic is asked for, to find one that somebody else has found
+constexpr int kManyAlgorithms = 4096;  // that the heuristic is asked for, and for more if it has as many
 
 // hipDataType and cudaDataType have the same numbers.
 int data_type(DType d) {
@@ -112,35 +113,35 @@ class LibraryProduct final : public Executable {
   // All algorithms by their names, the library's first choice first.
   std::vector<std::string> algorithms() {
     std::vector<std::string> names;
-    for (const auto& [name, result] : named(kMostRecommended)) names.push_back(name);
+    for (auto& [name, result] : named(recommended(kMostRecommended))) names.push_back(std::move(name));
     return names;
   }
-  // Those that the library's heuristic does not recommend.
-  std::vector<std::string> further_algorithms() {
+  // The names of those that the heuristic recommends behind the first kMostRecommended, and all that it does not recommend. Null: the
+  // library enumerates nothing. The enumeration must not outlive this object.
+  std::pair<std::vector<std::string>, std::unique_ptr<Enumeration>> further_algorithms() {
+    const std::vector<BlasResult> known = all_recommended();
     std::vector<std::string> names;
-    const BlasEnumeration* all = enumeration();
-    if (!all) return names;
-    algorithm_.reset();  // the limit on workspaces is the general one
-    for (const auto& [name, result] : all->list(described(), ask(16, kMostRecommended), kMostEnumerated))
-      names.push_back(name);
-    return names;
+    for (auto& [name, result] : named(known)) names.push_back(std::move(name));
+    names.erase(names.begin(), names.begin() + std::min<ptrdiff_t>(kMostRecommended, std::ssize(names)));
+    const BlasEnumeration* library = enumeration();
+    return {std::move(names), library ? library->all(described(), known) : nullptr};
   }
   // Takes another algorithm than the first choice.
   void take(const std::string& name) {
     workspace_ = 0;
     algorithm_.reset();
-    const auto listed = [&](int most) -> std::optional<BlasResult> {
-      for (const auto& [found, result] : named(most))
+    const auto find = [&](const std::vector<BlasResult>& results) -> std::optional<BlasResult> {
+      for (const auto& [found, result] : named(results))
         if (found == name) return result;
       return std::nullopt;
     };
     // Where kernels have numbers, those that are recommended and the others have names of one kind.
     if (library_.index_of)
-      if (const auto found = listed(kMostRecommended)) return use(found);
+      if (const auto found = find(recommended(kMostRecommended))) return use(found);
     const BlasEnumeration* all = enumeration();
     if (const auto found = all ? all->find(described(), name) : std::nullopt) return use(found);
-    for (const int most : {kMostRecommended, kAllAlgorithms})
-      if (const auto found = listed(most)) return use(found);
+    if (const auto found = find(recommended(kMostRecommended))) return use(found);
+    if (const auto found = find(all_recommended())) return use(found);
     PF_FAIL(
         Value,
         "matmul: {} has no such algorithm for this product; got '{}'; expected a name that it had when it was measured",
@@ -245,15 +246,23 @@ class LibraryProduct final : public Executable {
     algorithm_ = algorithm;
     if (algorithm_) std::memcpy(&workspace_, algorithm_->data() + numbers_.result_workspace_at, sizeof workspace_);
   }
-  std::vector<BlasAlgorithm> named(int most) {
-    std::vector<BlasAlgorithm> all;
-    algorithm_.reset();  // the limit on workspaces is the general one
-    for (BlasResult& r : ask(16, most)) {
+  std::vector<std::pair<std::string, BlasResult>> named(std::vector<BlasResult> results) const {
+    std::vector<std::pair<std::string, BlasResult>> all;
+    for (BlasResult& r : results) {
       std::string name = library_.index_of ? fmt::format("solution={}", library_.index_of(r.data()))
                                            : fmt::format("algorithm={}", all.size());
-      all.push_back({std::move(name), r});
+      all.emplace_back(std::move(name), r);
     }
     return all;
+  }
+  // The first ones that the heuristic recommends.
+  std::vector<BlasResult> recommended(int most) {
+    algorithm_.reset();  // the limit on workspaces is the general one
+    return ask(16, most);
+  }
+  std::vector<BlasResult> all_recommended() {
+    for (int most = kManyAlgorithms;; most *= 2)
+      if (std::vector<BlasResult> all = recommended(most); std::ssize(all) < most || most > (1 << 20)) return all;
   }
   // The library's first choice; empty if it has none.
   std::optional<BlasResult> ask(uint32_t alignment) {
@@ -363,7 +372,24 @@ std::vector<std::string> library_algorithms(const Problem& p) {
   return names;
 }
 
-std::vector<std::string> further_library_algorithms(const Problem& p) { return LibraryProduct(p).further_algorithms(); }
+std::unique_ptr<Enumeration> enumerate_library(const Problem& p) {
+  class Further final : public Enumeration {
+   public:
+    explicit Further(const Problem& problem) : product_(problem) {
+      std::tie(recommended_, others_) = product_.further_algorithms();
+    }
+    size_t size() const override { return recommended_.size() + (others_ ? others_->size() : 0); }
+    std::optional<std::string> at(size_t place) const override {
+      return place < recommended_.size() ? recommended_[place] : others_->at(place - recommended_.size());
+    }
+
+   private:
+    LibraryProduct product_;  // whose handles others_ has
+    std::vector<std::string> recommended_;
+    std::unique_ptr<Enumeration> others_;
+  };
+  return std::make_unique<Further>(p);
+}
 
 std::unique_ptr<Executable> make_library(const Problem& p, const std::string& algorithm) {
   auto product = std::make_unique<LibraryProduct>(p);

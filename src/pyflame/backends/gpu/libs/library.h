@@ -33,8 +33,8 @@ std::unique_ptr<Executable> make_library(const Problem& p);
 // By another of the library's algorithms than its first choice: "solution=5021" where the library numbers its kernels (hipBLASLt), otherwise
 // "algorithm=3", the place in the order in which its heuristic recommends them.
 std::vector<std::string> library_algorithms(const Problem& p);
-// Those that its heuristic does not recommend (enumerate.h).
-std::vector<std::string> further_library_algorithms(const Problem& p);
+// All others (enumerate.h).
+std::unique_ptr<Enumeration> enumerate_library(const Problem& p);
 std::unique_ptr<Executable> make_library(const Problem& p, const std::string& algorithm);
 
 }  // namespace pyflame::gpu

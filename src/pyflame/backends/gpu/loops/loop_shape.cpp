@@ -1,6 +1,7 @@
 // The shapes of loops that tuning may try.
 #include "pyflame/backends/gpu/loops/loop_shape.h"
 
+#include <cmath>
 #include <set>
 
 #include "pyflame/backends/gpu/loops/loop_text.h"
@@ -80,6 +81,70 @@ std::vector<ColumnCut> other_column_cuts(int64_t rows, int64_t columns) {
   return all;
 }
 
+// What a loop reads and writes, each operand once.
+struct Moved {
+  double bytes = 0, loads = 0;  // the latter for an element of the space
+  explicit Moved(const Problem& p) {
+    std::set<BindingId> seen;
+    const auto add = [&](const Operand& o, double& to) {
+      if (o.is_param || !p.group.stores(o) || !seen.insert(o.binding).second) return;
+      bytes += static_cast<double>(o.nbytes()), to += static_cast<double>(o.nbytes());
+    };
+    double stores = 0;
+    for (size_t i = 0; i < p.size(); ++i) {
+      for (const Operand& o : p.node(i).ins) add(o, loads);
+      for (const Operand& o : p.node(i).outs) add(o, stores);
+    }
+    loads /= static_cast<double>(std::max<int64_t>(1, p.group.space.numel()));
+  }
+};
+double number(int64_t x) { return static_cast<double>(x); }
+constexpr double kRegister = 4, kLine = 128;  // bytes
+constexpr double kPartBytes = 2 * 8;          // of a part of a reduction, written and read
+
+// Parts of a reduction are combined by a second kernel.
+double combine_us(double segments, double results, const Figures& f) {
+  return segments > 1 ? kLaunchUs + segments * results * kPartBytes / f.bandwidth : 0;
+}
+// Of a workgroup with kGroupThreads threads, each of which has asked for so many bytes before it waits. used: the part of the lanes' time in
+// which they have elements.
+double group_us(double groups, double loads, double used, double fixed_us, const Moved& m, const Figures& f) {
+  Work w;
+  w.groups = groups;
+  w.waves = static_cast<double>(kGroupThreads) / f.wave;
+  w.cached = m.bytes / groups / used;
+  w.bytes = m.bytes;
+  w.loads = loads * used;
+  w.registers = kUsualRegisters + 2 * loads / kRegister;  // what is loaded, and what is computed of it
+  w.fixed_us = fixed_us;
+  return launch_us(w, f);
+}
+// A lane that takes less than a register of an operand leaves a part of each access unused.
+double flat_us(const FlatShape& s, double elements, const Moved& m, const Figures& f) {
+  const double each = number(s.vector * s.each);
+  const double groups = std::max(1.0, std::ceil(elements / (each * kGroupThreads)));
+  return group_us(groups, each * m.loads, std::min(1.0, number(s.vector) * std::max(m.loads, 1.0) / kRegister), 0, m,
+                  f);
+}
+double rows_us(const RowCut& c, double rows, const Moved& m, const Figures& f) {
+  constexpr double kShuffleUs = 0.02;  // of one step among the lanes of a wave
+  const double units = std::ceil(number(c.segment) / kUnit), lanes = number(c.lanes), steps = std::ceil(units / lanes);
+  const double groups = std::max(1.0, std::ceil(rows * number(c.segments) * lanes / kGroupThreads));
+  const double combines = c.lanes > f.wave ? kBarrierUs : kShuffleUs * std::log2(lanes);
+  return group_us(groups, kUnit * m.loads, units / (steps * lanes), combines, m, f) +
+         combine_us(number(c.segments), rows, f);
+}
+// Rows that are read in pieces shorter than a line of the cache leave a part of it unused.
+double columns_us(const ColumnCut& c, double rows, double columns, const Moved& m, const Figures& f) {
+  const double wide = number(kUnit * c.across), blocks = std::ceil(columns / wide);
+  const double each = std::ceil(number(c.segment) / number(c.lanes));
+  const double used = columns / (blocks * wide) * rows / (number(c.segments * c.lanes) * each) *
+                      std::min(1.0, wide * std::max(m.loads, 1.0) / kLine);
+  return group_us(blocks * number(c.segments), kUnit * std::min(each, number(kRowsAtOnce)) * m.loads,
+                  std::min(1.0, used), kBarrierUs, m, f) +
+         combine_us(number(c.segments), columns, f);
+}
+
 std::string name_of(const FlatShape& f) {
   return f.side > 0 ? fmt::format("side={}", f.side) : fmt::format("vector={},each={}", f.vector, f.each);
 }
@@ -109,7 +174,23 @@ LoopShape own_shape(const Problem& p) {
   return s;
 }
 
+double shape_us(const Problem& p, const LoopShape& shape, const Figures& f) {
+  const Sizes size(p.group);
+  const Moved moved(p);
+  const bool rows = has(p, Role::RowReduce), columns = has(p, Role::ColReduce);
+  if (!rows && !columns) return flat_us(shape.flat, number(p.group.space.numel()), moved, f);
+  return (rows ? rows_us(shape.rows, number(size.rows), moved, f) : 0) +
+         (columns ? columns_us(shape.columns, number(size.rows), number(size.columns), moved, f) : 0);
+}
+
 std::vector<NamedShape> other_shapes(const Problem& p) {
+  const Device d = p.graph.device;
+  if (count_devices(d.type) == 0) return other_shapes(p, Figures());
+  const Arch& arch = arch_of(d.type, d.index);
+  return other_shapes(p, Figures::of(arch.name, arch.wave, arch.compute_units, false));
+}
+
+std::vector<NamedShape> other_shapes(const Problem& p, const Figures& f) {
   std::vector<NamedShape> all;
   if (p.group.space.numel() == 0) return all;
   const Sizes size(p.group);
@@ -119,6 +200,14 @@ std::vector<NamedShape> other_shapes(const Problem& p) {
   if (rows) add_shapes(all, own, &LoopShape::rows, other_row_cuts(size.rows, size.columns), most);
   if (columns) add_shapes(all, own, &LoopShape::columns, other_column_cuts(size.rows, size.columns), most);
   if (!rows && !columns) add_shapes(all, own, &LoopShape::flat, other_flat_shapes(p, Geometry(p)), most);
+  if (all.size() < 2) return all;  // a transposition has one, and its tiles have no estimate
+  std::vector<std::pair<double, NamedShape>> timed;
+  for (NamedShape& s : all) {
+    const double us = shape_us(p, s.shape, f);
+    timed.emplace_back(us, std::move(s));
+  }
+  std::stable_sort(timed.begin(), timed.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
+  for (size_t i = 0; i < all.size(); ++i) all[i] = std::move(timed[i].second);
   return all;
 }
 

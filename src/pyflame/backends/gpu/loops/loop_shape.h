@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "pyflame/backends/gpu/shapes/estimate.h"
 #include "pyflame/backends/gpu/shapes/layout.h"
 
 namespace pyflame::gpu {
@@ -87,8 +88,11 @@ struct NamedShape {
   std::string name;
   LoopShape shape;
 };
-// Other shapes that fit the loop, the most promising first.
-std::vector<NamedShape> other_shapes(const Problem& p);
+// Other shapes that fit the loop, those with the shortest estimates first.
+std::vector<NamedShape> other_shapes(const Problem& p, const Figures& f);
+std::vector<NamedShape> other_shapes(const Problem& p);  // on the problem's device
+// Microseconds by arithmetic (estimate.h) for a shape of the loop. Of an elementwise loop it must say how many elements a lane takes.
+double shape_us(const Problem& p, const LoopShape& shape, const Figures& f);
 // Whether the loop is so large that another shape may be worth a measurement. This is asked for each loop, so it must be quick.
 bool worth_measuring(const Problem& p);
 

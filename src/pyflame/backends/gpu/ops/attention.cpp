@@ -106,7 +106,8 @@ class AttentionBase : public Executable {
       const Dims scores{shape_.batch, shape_.heads, shape_.queries, shape_.keys};
       shape_.mask = strides_of(over(node_.ins[mask_at], scores, 0));
     }
-    compute_units_ = device(device_type_, p.graph.device.index).arch().compute_units;
+    const Arch& arch = device(device_type_, p.graph.device.index).arch();
+    compute_units_ = arch.compute_units, figures_ = Figures::of(arch.name, arch.wave, arch.compute_units, true);
   }
 
  protected:
@@ -149,6 +150,21 @@ class AttentionBase : public Executable {
     return kind_.packed && each > 1 ? rows / each + shape_.packed.sequences : blocks(rows, each);
   }
 
+  AttentionSizes sizes() const {
+    const auto number = [](int64_t x) { return static_cast<double>(std::max<int64_t>(x, 1)); };
+    const double packed = kind_.packed ? number(shape_.packed.sequences) : 1;
+    return {number(shape_.batch) * packed, number(shape_.heads), number(shape_.kv_heads),
+            number(shape_.queries) / packed, number(shape_.keys) / packed};
+  }
+  // Those with the shortest estimates first.
+  template <class Plan, class Estimate>
+  static void sort_by(std::vector<Plan>& plans, Estimate estimate) {
+    std::vector<std::pair<double, Plan>> all;
+    for (const Plan& plan : plans) all.emplace_back(estimate(plan), plan);
+    std::stable_sort(all.begin(), all.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
+    for (size_t i = 0; i < all.size(); ++i) plans[i] = all[i].second;
+  }
+
   // A kernel for aligned operands with whole vectors, and one for any others, which is made at the first need.
   class Pair {
    public:
@@ -174,6 +190,7 @@ class AttentionBase : public Executable {
   AttentionKind kind_;
   size_t params_ = 0, offsets_ = 0;
   int mask_ = -1, compute_units_ = 1;
+  Figures figures_;
   Shape shape_;
 };
 
@@ -200,16 +217,12 @@ class MatrixForward final : public AttentionBase {
            sizeof(float);
   }
   Plan own() const { return {attention_forward_tiles(kind_, splits_ > 1), splits_}; }
-  // All other plans. Those with about as many splits as the own one come first, and of these the best tiles.
+  // All other plans, those with the shortest estimates first.
   std::vector<Plan> others() const {
     const int64_t together = shape_.heads / std::max<int64_t>(1, shape_.kv_heads);
     std::vector<int64_t> splits{splits_};
     for (int64_t n = 1; n <= most_splits(); n *= 2)
       if (n != splits_ && (n == 1 || (n * 4 >= splits_ && n <= splits_ * 4))) splits.push_back(n);
-    const auto distance = [&](int64_t n) {
-      return std::abs(std::log2(static_cast<double>(n) / static_cast<double>(splits_)));
-    };
-    std::stable_sort(splits.begin(), splits.end(), [&](int64_t x, int64_t y) { return distance(x) < distance(y); });
     std::vector<Plan> all;
     if (shape_.padding) return all;  // the tiles decide which of the queries of padding have results of 0
     for (const int64_t n : splits) {
@@ -219,6 +232,9 @@ class MatrixForward final : public AttentionBase {
         if (!mostly_empty(tiles.rows(), rows) && differences(plan, own()) > 0) all.push_back(plan);
       }
     }
+    sort_by(all, [&](const Plan& plan) {
+      return attention_forward_us(kind_, sizes(), plan.tiles, static_cast<double>(plan.splits), figures_);
+    });
     return all;
   }
   void run(const RunContext& ctx) override {
@@ -349,7 +365,7 @@ class MatrixGrad final : public GradBase {
     return static_cast<size_t>(2 * shape_.batch * shape_.heads * padded_) * sizeof(float);
   }
   const Plan& own() const { return plan_; }
-  // All other plans. The kernels of dq, and of dk and dv, are changed one by one first, then both together.
+  // All other plans, those with the shortest estimates first.
   std::vector<Plan> others() const {
     const auto with_own_first = [](std::vector<AttentionGradTiles> tiles, const AttentionGradTiles& own, int64_t rows) {
       std::erase_if(tiles, [&](const AttentionGradTiles& t) { return t == own || mostly_empty(t.rows(), rows); });
@@ -361,13 +377,13 @@ class MatrixGrad final : public GradBase {
                    with_own_first(all_attention_queries_tiles(kind_, shared_bytes_), plan_.queries, shape_.queries);
     std::vector<Plan> all;
     if (shape_.padding) return all;  // the tiles decide which of the queries of padding have results of 0
-    for (size_t i = 1; i < std::max(keys.size(), queries.size()); ++i) {
-      if (i < keys.size()) all.push_back({keys[i], plan_.queries});
-      if (i < queries.size()) all.push_back({plan_.keys, queries[i]});
-    }
-    for (size_t sum = 2; sum <= keys.size() + queries.size(); ++sum)
-      for (size_t i = 1; i < sum; ++i)
-        if (i < keys.size() && sum - i < queries.size()) all.push_back({keys[i], queries[sum - i]});
+    for (size_t i = 0; i < keys.size(); ++i)
+      for (size_t j = 0; j < queries.size(); ++j)
+        if (i + j > 0) all.push_back({keys[i], queries[j]});
+    sort_by(all, [&](const Plan& plan) {
+      return attention_keys_us(kind_, sizes(), plan.keys, figures_) +
+             attention_queries_us(kind_, sizes(), plan.queries, figures_);
+    });
     return all;
   }
   void run(const RunContext& ctx) override {

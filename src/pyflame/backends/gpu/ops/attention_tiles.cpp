@@ -1,6 +1,7 @@
 #include "pyflame/backends/gpu/ops/attention_tiles.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace pyflame::gpu {
@@ -289,6 +290,80 @@ std::vector<AttentionGradTiles> all_attention_queries_tiles(const AttentionKind&
 }
 std::vector<AttentionGradTiles> all_attention_keys_tiles(const AttentionKind& a, int shared_bytes) {
   return fitting(kKeys, a, shared_bytes, keys_grad_bytes);
+}
+
+namespace {
+
+// How many of `all` rows of the other side a block of rows visits, in the mean: with a causal mask those up to the diagonal, and the rest of
+// the block that it cuts.
+double visited(const AttentionKind& a, double all, double side, double rows) {
+  if (!a.causal) return all;
+  return std::min(all, std::max(0.0, all - side) + (std::min(side, all) + rows) / 2);
+}
+// Registers of a lane for values of float32 that a wave holds for 16 rows and so many columns.
+double held_by_lane(const AttentionKind& a, int tiles, double columns) {
+  return 16.0 * tiles * columns / std::max(a.wave, 1);
+}
+constexpr double kHalf = 2;  // bytes of an element
+
+}  // namespace
+
+double attention_forward_us(const AttentionKind& a, const AttentionSizes& s, const AttentionForwardTiles& t,
+                            double splits, const Figures& f) {
+  const double width = attention_width(a.dim), rows = t.rows();
+  const double together = splits > 1 && !a.packed ? s.heads / s.kv_heads : 1;  // heads whose queries are one matrix
+  const double seen = splits > 1 ? s.keys / splits : visited(a, s.keys, s.queries, rows);
+  const double keys = std::ceil(seen / t.keys) * t.keys;
+  Work w;
+  w.groups = std::ceil(s.queries * together / rows) * s.sequences * s.heads / together * splits;
+  w.operations = 4 * rows * keys * width;
+  w.cached = kHalf * width * 2 * (rows + keys);
+  w.bytes = kHalf * static_cast<double>(a.dim) * s.sequences * 2 * (s.heads * s.queries + s.kv_heads * s.keys);
+  w.waves = t.waves;
+  w.registers = kUsualRegisters + held_by_lane(a, t.tiles, width + t.keys + (t.held ? width / 2 : 0));
+  w.shared_bytes = forward_bytes(t, attention_width(a.dim));
+  w.overlaps = t.stages > 1;
+  if (splits <= 1) return launch_us(w, f);
+  // Each part of the result, its maximum and its sum are written and read as float32 by a second kernel.
+  const double parts = 2 * 4 * splits * s.sequences * s.heads * s.queries * (static_cast<double>(a.dim) + 2);
+  return launch_us(w, f) + kLaunchUs + parts / f.bandwidth;
+}
+
+double attention_queries_us(const AttentionKind& a, const AttentionSizes& s, const AttentionGradTiles& t,
+                            const Figures& f) {
+  const double width = attention_width(a.dim), rows = t.rows();
+  const double keys = std::ceil(visited(a, s.keys, s.queries, rows) / t.step) * t.step;
+  Work w;
+  w.groups = std::ceil(s.queries / rows) * s.sequences * s.heads;
+  w.operations = 6 * rows * keys * width;  // scores, and the gradients of probabilities and of queries
+  w.cached = kHalf * width * (3 * rows + 2 * keys);
+  w.bytes = kHalf * static_cast<double>(a.dim) * s.sequences * (3 * s.heads * s.queries + 2 * s.kv_heads * s.keys);
+  w.waves = t.waves;
+  w.registers = kUsualRegisters + held_by_lane(a, t.tiles, width + 2 * t.step);
+  w.shared_bytes = queries_grad_bytes(t, attention_width(a.dim));
+  w.overlaps = t.stages > 1;
+  return launch_us(w, f);
+}
+
+double attention_keys_us(const AttentionKind& a, const AttentionSizes& s, const AttentionGradTiles& t,
+                         const Figures& f) {
+  const double width = attention_width(a.dim), rows = t.rows();
+  const double queries = std::ceil(visited(a, s.queries, s.keys, rows) / t.step) * t.step * s.heads / s.kv_heads;
+  Work w;
+  w.groups = std::ceil(s.keys / rows) * s.sequences * s.kv_heads;
+  w.cached = kHalf * width * (4 * rows + 2 * queries);
+  w.bytes = kHalf * static_cast<double>(a.dim) * s.sequences * (2 * s.heads * s.queries + 4 * s.kv_heads * s.keys);
+  w.waves = t.waves;
+  w.registers = kUsualRegisters + held_by_lane(a, t.tiles, (t.at_once ? 2 : 1) * width + 2 * t.step);
+  w.shared_bytes = keys_grad_bytes(t, attention_width(a.dim));
+  w.overlaps = t.stages > 1;
+  // Products with rows * queries * width multiply-adds: scores, gradients of probabilities, of keys and of values. In two passes each computes
+  // the scores.
+  const auto pass = [&](double products) {
+    w.operations = 2 * products * rows * queries * width;
+    return launch_us(w, f);
+  };
+  return t.at_once ? pass(4) : pass(3) + pass(2);
 }
 
 }  // namespace pyflame::gpu

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "pyflame/backends/gpu/shapes/estimate.h"
 #include "pyflame/base/gpu_arch.h"
 #include "pyflame/tensor/dtype.h"
 
@@ -53,5 +54,18 @@ AttentionGradTiles attention_keys_tiles(const AttentionKind& a);
 std::vector<AttentionForwardTiles> all_attention_forward_tiles(const AttentionKind& a, int shared_bytes);
 std::vector<AttentionGradTiles> all_attention_queries_tiles(const AttentionKind& a, int shared_bytes);
 std::vector<AttentionGradTiles> all_attention_keys_tiles(const AttentionKind& a, int shared_bytes);
+
+// Sequences, the heads of queries and of keys, and the rows of a sequence; of packed ones their mean.
+struct AttentionSizes {
+  double sequences = 1, heads = 1, kv_heads = 1, queries = 1, keys = 1;
+};
+// Microseconds by arithmetic (estimate.h): the forward pass with keys that `splits` workgroups share, and the kernels of the gradient of
+// queries, and of keys and values.
+double attention_forward_us(const AttentionKind& a, const AttentionSizes& s, const AttentionForwardTiles& t,
+                            double splits, const Figures& f);
+double attention_queries_us(const AttentionKind& a, const AttentionSizes& s, const AttentionGradTiles& t,
+                            const Figures& f);
+double attention_keys_us(const AttentionKind& a, const AttentionSizes& s, const AttentionGradTiles& t,
+                         const Figures& f);
 
 }  // namespace pyflame::gpu

@@ -14,6 +14,7 @@
 #include "pyflame/backends/gpu/ops/bias_gradient.h"
 #include "pyflame/backends/gpu/ops/gemm.h"
 #include "pyflame/backends/gpu/ops/matmul_tiles.h"
+#include "pyflame/backends/gpu/shapes/estimate.h"
 #include "pyflame/base/error.h"
 #include "pyflame/kernels/matmul/gemv_args.h"
 #include "pyflame/kernels/matmul/tile_args.h"
@@ -35,10 +36,10 @@ struct Machine {
   }
 };
 
-// --- the estimate, in microseconds. Only comparisons matter, so it has the figures of a large GPU. They are constants,
-// so that the choice, and with it the order of every sum, depends on the shape alone. kLibrary: the time of the
+// --- the estimate, in microseconds. Only comparisons matter, so it has the figures of a large GPU (estimate.h). They are
+// constants, so that the choice, and with it the order of every sum, depends on the shape alone. kLibrary: the time of the
 // shortest product by a library.
-constexpr double kLaunch = 2, kLibrary = 5, kStep = 0.5, kBandwidth = 2.5e6;  // the last one in bytes per microsecond
+constexpr double kLaunch = kLaunchUs, kLibrary = 5, kStep = 0.5, kBandwidth = kLargeBandwidth;
 struct Rates {
   double own, library;  // operations per microsecond
 };
@@ -84,22 +85,23 @@ struct Plan {
                      [&](const Plan& a, const Plan& b) { return a.estimate(g, machine) < b.estimate(g, machine); });
     return all;
   }
-  // Microseconds, by arithmetic: the rounds of workgroups over the compute units, each with its operations or with what it reads through
-  // the caches, whichever takes longer; at least the operands and the result over the memory's bandwidth; and what adding parts takes.
+  // Microseconds, by arithmetic (estimate.h), and what adding parts takes.
   double estimate(const Product& g, const Machine& machine) const {
-    constexpr double kUnits = 132, kCaches = 2;  // of the GPU of the figures above; caches to memory
-    const double size = static_cast<double>(dtype_size(g.dtype)), rows = tile.rows, cols = tile.cols;
-    const double units = machine.compute_units > 0 ? machine.compute_units : kUnits;
-    const double depth = static_cast<double>(each * tile.depth);
-    const double group = std::max(2 * rows * cols * depth * kUnits / rates(g.dtype).own,
-                                  (rows + cols) * depth * size * kUnits / (kCaches * kBandwidth));
-    const double groups = static_cast<double>(tiles * splits * g.batches());
-    const double rounds = streams > 0 ? groups / units : std::ceil(groups / units);
+    const double rows = tile.rows, cols = tile.cols, depth = static_cast<double>(each * tile.depth);
+    Figures f;
+    if (machine.compute_units > 0) f.units = machine.compute_units;
+    f.unit_rate = rates(g.dtype).own / kLargeUnits;
+    Work w;
+    w.groups = static_cast<double>(tiles * splits * g.batches());
+    w.operations = 2 * rows * cols * depth;
+    w.cached = (rows + cols) * depth * static_cast<double>(dtype_size(g.dtype));
+    w.bytes = g.bytes();
+    w.evenly = streams > 0;
     const double parts = streams > 0  ? 2 * static_cast<double>(streams) * rows * cols
                          : splits > 1 ? 2 * static_cast<double>(splits * g.batches() * g.m * g.n)
                                       : 0;
     const bool adds = streams > 0 || splits > 1;
-    return kLaunch * (adds ? 2 : 1) + std::max(rounds * group, g.bytes() / kBandwidth) + parts * 4 / kBandwidth;
+    return launch_us(w, f) + (adds ? kLaunch + parts * 4 / kBandwidth : 0);
   }
   // The plan with this name; "" is the own one.
   static std::optional<Plan> named(const std::string& name, const Product& g, bool units, const Machine& machine) {
@@ -532,20 +534,20 @@ std::unique_ptr<Executable> make_blas(const Problem& p) { return with_own(p, mak
 std::unique_ptr<Executable> make_algorithm(const Problem& p, const std::string& algorithm) {
   return with_own(p, make_library(p, algorithm), true);
 }
-constexpr LibraryConfigurations kAlgorithms{library_algorithms, make_algorithm, further_library_algorithms};
+constexpr LibraryConfigurations kAlgorithms{library_algorithms, make_algorithm, enumerate_library};
 std::unique_ptr<Executable> make_plain(const Problem& p) { return with_own(p, plain_blas(p).make(p)); }
 std::vector<std::string> list_plain(const Problem& p) {
   const Configurations* c = plain_blas(p).configurations;
   return c ? c->list(p) : std::vector<std::string>();
 }
-std::vector<std::string> list_further_plain(const Problem& p) {
+std::unique_ptr<Enumeration> enumerate_plain(const Problem& p) {
   const Configurations* c = plain_blas(p).configurations;
-  return c ? c->further(p) : std::vector<std::string>();
+  return c ? c->enumerate(p) : nullptr;
 }
 std::unique_ptr<Executable> make_plain_solution(const Problem& p, const std::string& name) {
   return with_own(p, plain_blas(p).configurations->make(p, name), true);
 }
-constexpr LibraryConfigurations kPlainSolutions{list_plain, make_plain_solution, list_further_plain};
+constexpr LibraryConfigurations kPlainSolutions{list_plain, make_plain_solution, enumerate_plain};
 std::unique_ptr<Executable> make_gemv(const Problem& p) { return compiled(std::make_unique<Gemv>(p)); }
 std::unique_ptr<Executable> make_units(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, true)); }
 std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, false)); }

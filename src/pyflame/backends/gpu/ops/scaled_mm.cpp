@@ -54,8 +54,7 @@ std::unique_ptr<Executable> make_scaled(const Problem& p) { return make_library(
 std::unique_ptr<Executable> make_algorithm_of_scaled(const Problem& p, const std::string& algorithm) {
   return make_library(p, algorithm);
 }
-constexpr LibraryConfigurations kScaledAlgorithms{library_algorithms, make_algorithm_of_scaled,
-                                                  further_library_algorithms};
+constexpr LibraryConfigurations kScaledAlgorithms{library_algorithms, make_algorithm_of_scaled, enumerate_library};
 constexpr Impl kScaled[] = {{"gpu.blas", accepts_scaled, make_scaled, &kScaledAlgorithms},
                             {"gpu.scaled_mm", accepts_all, make_of<ScaledProduct>}};
 
