@@ -431,7 +431,7 @@ def test_repeats_are_printed(tmp_path):
     import subprocess
 
     script = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "bench_repeats.py"
-    r = subprocess.run([sys.executable, str(script), "--processes=2", "--seconds=0.05", "--elements=512", "--most=1e9", f"--json={tmp_path / 'r.json'}"], capture_output=True, text=True, timeout=120)
+    r = subprocess.run([sys.executable, str(script), "--processes=2", "--seconds=0.05", "--size=512", "--most=1e9", f"--json={tmp_path / 'r.json'}"], capture_output=True, text=True, timeout=120)
     assert r.returncode == 0 and "add of 512 float32 on cpu:" in r.stdout and "over 2 processes" in r.stdout, r.stderr
     found = json.loads((tmp_path / "r.json").read_text())
     figures = [p["us"] for p in found["processes"]]
