@@ -76,10 +76,9 @@ void add_optimize(CLI::App& app, Run& run) {
                   "With --level 5: Python modules that register entries of plug-ins (pf.tuning.register), with commas "
                   "between them");
   cmd->add_option("--out", s->out, "The folder of the results; default: optimize-PROGRAM");
-  cmd->add_flag(
-      "--allow-noise", s->allow_noise,
-      "Go on where the program's own figures spread over more than 10 %: a change is compared in up to eight "
-      "times as many pairs of runs");
+  cmd->add_flag("--allow-noise", s->allow_noise,
+                "Go on where the program's own figures spread over more than 10 %: a change is compared in up to eight "
+                "times as many pairs of runs");
   cmd->add_flag("--resume", s->resume, "Go on with the journal in the folder of the results");
   cmd->add_flag("--list", s->list, "Print the changes that can be tried, and stop");
   cmd->add_flag("--json", s->json, "Print the result, or the changes of --list, as one JSON document");

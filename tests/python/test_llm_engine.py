@@ -914,6 +914,7 @@ def test_a_gpu_writes_more_texts_at_a_time(lm, monkeypatch):
 def test_a_gpu_takes_texts_as_long_as_its_memory_allows(lm, monkeypatch, caplog):
     """Unless max_model_len asks for longer ones, which is an error where the memory is allocated."""
     monkeypatch.setattr(engines, "default_cache_bytes", lambda device: 5 * _paged.block_bytes(lm._network))
+    monkeypatch.setattr(engines, "_on_gpu", lambda device: False)
     with Engine(lm, warm_up=False) as engine:
         assert engine.max_model_len == 256  # the model's context, on a CPU
     monkeypatch.setattr(engines, "_on_gpu", lambda device: True)
