@@ -1,4 +1,4 @@
-"""The process behind the C++ class pyflame::llm::LLM: `python -m pyflame.llm._cpp_host`, an LLM that a C++ program asks by messages (src/pyflame/llm/host.h starts it).
+"""The process behind the C++ class pyflame::llm::LLM: `python -m pyflame.llm._cpp_host`, an LLM that a C++ program asks by messages (src/pyflame/llm/process.h starts it).
 
 A message is a JSON object in a frame of multiprocessing's Connection: its length in 4 bytes, the highest first, then so many bytes of UTF-8. Requests are {"id", "op", ...}; an answer has
 the request's id and one of: "piece" (new text of a call that streams), "item" (a part of the result), "error" with "kind", "done". Requests with different ids are worked on at the
