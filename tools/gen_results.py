@@ -69,6 +69,7 @@ class Figures:
         self.onnx_file, self.hour, self.clone = load(CPU, "compare_onnx"), load(CPU, "first_hour"), load(CPU, "first_hour_clone")
         self.packages, self.accuracy = load(CPU, "packages"), load(CPU, "llm_accuracy")
         self.database, self.repeats, self.repeats_gpu = load(CPU, "tuning_database"), load(CPU, "bench_repeats"), load(DECODE_GPU, "bench_repeats")
+        self.repeats_matmul = load(DECODE_GPU, "bench_repeats_matmul")
         self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(DECODE_GPU, "compare_ops")
         self.decode_file, self.serving_file = load(DECODE_GPU, "llm_decode_8b"), load(DECODE_GPU, "compare_serving")
         self.drawn_file, self.long_file = load(DECODE_GPU, "llm_decode_8b_drawn"), load(DECODE_GPU, "serving_long_prompts")

@@ -151,14 +151,19 @@ def _short(text, width):
     return text if len(text) <= width else text[:width - 1] + "…"
 
 
+def _count(n):
+    """A number to read: an enumeration of all settings of a library's kernels has billions."""
+    return next((f"{n / size:.3g} {name}" for size, name in ((10**9, "billion"), (10**6, "million")) if n >= size), f"{n:,}")
+
+
 def _of_libraries(found):
     """Lines that say how many of the libraries' algorithms were tried."""
     lines = []
     for name in sorted({a.entry for t in found for a in t.algorithms}):
         those = [a for t in found for a in t.algorithms if a.entry == name]
         tried, refused, left = (sum(getattr(a, what) for a in those) for what in ("tried", "refused", "left"))
-        of = f"of {tried + refused + left:,} algorithms that {name} enumerates for {len(those)} problem{'s' * (len(those) > 1)}, {tried:,} were tried, {refused:,} do not compute the problem"
-        lines.append(f"{of}, and {left:,} are left; hint: --all-algorithms tries all" if left else of)
+        of = f"of {_count(tried + refused + left)} algorithms that {name} enumerates for {len(those)} problem{'s' * (len(those) > 1)}, {_count(tried)} were tried, {_count(refused)} do not compute the problem"
+        lines.append(f"{of}, and {_count(left)} are left; hint: --all-algorithms tries all" if left else of)
     return lines
 
 
