@@ -676,7 +676,9 @@ class Engine(Intake):
             self._swap_in(r)
         bisect.insort(self._running, r)
         if r._began is None:  # and not again after it was preempted
-            r._began = time.monotonic()
+            r._began, r.num_cached_tokens = time.monotonic(), r._computed
+            if r._beams is not None and r._beams.num_cached_tokens is None:
+                r._beams.num_cached_tokens = r._computed
             self._totals["prompt_tokens_total"] += len(r.prompt_ids)
             self._totals["prefix_cache_queries"] += len(r.prompt_ids)
             self._totals["prefix_cache_hits"] += r._computed
@@ -887,7 +889,7 @@ class Engine(Intake):
                 return False
             id = r._sampler.take(found)
             if id in r.stop_ids or r._sampler.ended:
-                end = Finished("stop", logprob=found.logprob if id in r.stop_ids else None)
+                end = Finished("stop", logprob=found.logprob, stop_id=id) if id in r.stop_ids else Finished("stop")
             else:
                 token = Token(id, found.logprob, list(found.top), *self._times(r))
         except Exception as e:  # such as logits that are not finite
@@ -906,12 +908,13 @@ class Engine(Intake):
 
     @staticmethod
     def _times(r):
-        """For a text's first token: the seconds that its request waited, and those since then."""
-        return (r._began - r._came, time.monotonic() - r._began) if len(r.ids) == len(r.prompt_ids) else ()
+        """For a text's first token: the seconds that its request waited, those since then, and how many tokens of its prompt were in the cache."""
+        return (r._began - r._came, time.monotonic() - r._began, r.num_cached_tokens) if len(r.ids) == len(r.prompt_ids) else ()
 
     def _deliver(self, r, event):
         receive = r._receive
         if isinstance(event, Finished):
+            event = dataclasses.replace(event, num_cached_tokens=r.num_cached_tokens)
             r.finished, r._receive = event, None  # what it refers to may end with the request
         try:
             receive(event)
