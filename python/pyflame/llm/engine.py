@@ -213,7 +213,11 @@ class Engine(Intake):
         if lora_modules:
             self._set_adapters([read_adapter(name, path, self._network) for name, path in lora_modules.items()])
         with self._turn():
-            self._pages_of(max_model_len, cache_bytes_of_share(self._network.device, share) if share is not None else kv_cache_bytes)
+            if share is None:
+                self._pages_of(max_model_len, kv_cache_bytes, f"kv_cache_bytes {kv_cache_bytes}")
+            else:
+                bytes = cache_bytes_of_share(self._network.device, share)
+                self._pages_of(max_model_len, bytes, f"gpu_memory_utilization {share}, which is {bytes} bytes")
         self.batch_invariant, self._rows, self._chunk = batch_invariant, None, None
         if batch_invariant:
             self._chunk = next((c for c in CHUNKS if c <= max_num_batched_tokens), CHUNKS[-1])
@@ -258,7 +262,8 @@ class Engine(Intake):
             yield
             _C.synchronize()
 
-    def _pages_of(self, max_model_len, kv_cache_bytes):
+    def _pages_of(self, max_model_len, kv_cache_bytes, asked):
+        """Takes the memory for keys and values. asked: how kv_cache_bytes was said, for the error."""
         bytes_each = sum(block_bytes(network, self.kv_cache_dtype) for network in (self._network, self._draft) if network)
         length = max_model_len or self.model.config.context
         one = -(-length // BLOCK)
@@ -268,7 +273,7 @@ class Engine(Intake):
         else:
             count = kv_cache_bytes // bytes_each - 1  # one block is for rows without a token
             if count < (1 if max_model_len is None else one):
-                raise ValueError(f"Engine: the cache is too small; got kv_cache_bytes {kv_cache_bytes}; expected at least {(2 if max_model_len is None else one + 1) * bytes_each} "
+                raise ValueError(f"Engine: the cache is too small; got {asked}; expected at least {(2 if max_model_len is None else one + 1) * bytes_each} "
                                  f"for one text of {BLOCK if max_model_len is None else length} tokens")
             count = min(count, one * self.max_num_seqs)
         self.max_model_len = min(length, count * BLOCK)

@@ -1,8 +1,10 @@
 """Many prompts at once, by vLLM's names: LLM, SamplingParams and the objects that generate() returns. The work is the Engine's."""
 from __future__ import annotations
 
+import functools
 import itertools
 import os
+import random
 import sys
 import threading
 import time
@@ -19,7 +21,7 @@ from ._pieces import Pieces
 from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, is_encoder, load_embedding
 from .engine import Engine, Finished
 from .grammar import Grammar
-from .language_model import LanguageModel, Source, load
+from .language_model import LanguageModel, Source, load, load_tokenizer
 from .sampling import Sampling
 
 TYPE_CHECKING = False  # type checkers take this name as true
@@ -159,7 +161,7 @@ class SamplingParams:
         if isinstance(self.structured_outputs, dict):
             self.structured_outputs = StructuredOutputsParams(**self.structured_outputs)
         self._grammar = self.structured_outputs.grammar_of() if isinstance(self.structured_outputs, StructuredOutputsParams) else self.structured_outputs
-        self._sampling(0)
+        self._sampling(self.seed)
 
     def _texts(self, name, texts, expected):
         texts = [] if texts is None else texts
@@ -172,9 +174,9 @@ class SamplingParams:
         """Whether more texts are written than returned."""
         return self.best_of is not None and self.best_of > self.n
 
-    def _sampling(self, index, tokenizer=None):
+    def _sampling(self, seed, tokenizer=None):
         words = bad_words_ids(tokenizer, self.bad_words) if tokenizer else None
-        return Sampling(self.temperature, max(self.top_k, 0), self.top_p, self.min_p, self.repetition_penalty, None if self.seed is None else self.seed + index, self.presence_penalty,
+        return Sampling(self.temperature, max(self.top_k, 0), self.top_p, self.min_p, self.repetition_penalty, seed, self.presence_penalty,
                         self.frequency_penalty, self.logit_bias, self.min_tokens, self._grammar, self.allowed_token_ids, words)
 
 
@@ -322,7 +324,7 @@ class _Writing:
         self.lora = lora
         self.call, self.place, self.job, self.output, self.params, self.request = call, place, job, output, params, None
         model = call.llm.model
-        self.sampling, self.pieces = params._sampling(output.index, model.tokenizer), None
+        self.sampling, self.pieces = params._sampling(call.llm._seed_of(params, output.index), model.tokenizer), None
         if model.tokenizer and params.detokenize:
             shown = frozenset() if params.skip_special_tokens else model.tokenizer.special_ids
             self.pieces = Pieces(model.tokenizer, params.stop, model._has_text(job.prompt_token_ids), shown, params.include_stop_str_in_output)
@@ -395,6 +397,31 @@ def _text_or_ids(op, prompt):
     return found
 
 
+_NO_HUB = (None,), "nothing is downloaded: give a path, or the name of an installed package"
+_REFUSED = {  # arguments of vLLM's LLM that have no meaning here: the values that ask for nothing, and what to do
+    "enforce_eager": ((None, False), "the variable PYFLAME_GPU_GRAPHS=0 computes without GPU graphs"),
+    "trust_remote_code": ((None, False), "leave it out: no code of a model's files ever runs, and architectures are those of pf.llm.load"),
+    "quantization": ((None,), "leave it out: quantized weights are found by the files"),
+    "revision": _NO_HUB, "tokenizer_revision": _NO_HUB, "code_revision": _NO_HUB, "hf_token": _NO_HUB, "download_dir": _NO_HUB,
+    "pipeline_parallel_size": ((None, 1), "tensor_parallel_size divides a model over processes"),
+    "max_seq_len_to_capture": ((None,), "warm_up prepares the steps of all sizes"),
+    "disable_custom_all_reduce": ((None, False), "leave it out: there is one way"),
+}  # fmt: skip
+
+
+def _refusing(function):
+    """LLM's constructor, with a TypeError that says what to do for these names of vLLM's."""
+    @functools.wraps(function)
+    def checked(self, *args, **options):
+        for name in _REFUSED.keys() & options.keys():
+            value, (harmless, hint) = options.pop(name), _REFUSED[name]
+            if not any(value is h or type(value) is int and value == h for h in harmless):
+                raise TypeError(f"LLM: there is no {name}; got {value!r}; expected none; hint: {hint}")
+        return function(self, *args, **options)
+
+    return checked
+
+
 class LLM:
     """A language model that writes many texts at once.
 
@@ -403,23 +430,34 @@ class LLM:
     arguments are the Engine's. enable_lora is taken for vLLM's sake. Several threads may call generate(), chat() and beam_search() at the same time; the engine writes all their texts together. close() ends the engine's thread; so does `with`, and the end of the object.
 
     max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, batch_invariant, speculative_config, lora_modules, swap_space,
-    tensor_parallel_size, kv_cache_dtype, kv_cache_gate, attention_backend, cpu_offload_gb and warm_up: as of the Engine, but that warm_up is off; a path is loaded with cpu_offload_gb. use_tqdm_on_load: a line of progress while the files are read, where standard error is a terminal. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
+    tensor_parallel_size, kv_cache_dtype, kv_cache_gate, attention_backend, cpu_offload_gb and warm_up: as of the Engine, but that warm_up is off; a path is loaded with cpu_offload_gb. use_tqdm_on_load: a line of progress while the files are read, where standard error is a terminal.
+    gpu_memory_utilization, enable_prefix_caching: as of the Engine. seed: texts whose SamplingParams have no seed are drawn with numbers that follow from this one, in the order of the calls and prompts, so
+    that the same calls write the same texts; None: each call differs. tokenizer: what load_tokenizer takes, in the place of the tokenizer of the model's files; for a path and one process.
+    Names of vLLM's that have no meaning here (enforce_eager, trust_remote_code, quantization, revision, …) are a TypeError that says what to do, unless their value asks for nothing. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
     """
 
+    @_refusing
     def __init__(self, model: Any, dtype: DType = "auto", device: Device | None = None, max_num_seqs: int | None = None, max_num_batched_tokens: int = 512,
                  max_model_len: int | None = None, kv_cache_bytes: int | None = None, batch_invariant: bool = False, *, runner: str = "auto",
                  pooler_config: PoolerConfig | dict[str, Any] | None = None, speculative_config: SpeculativeConfig | dict[str, Any] | None = None,
                  lora_modules: dict[str, Any] | None = None, enable_lora: bool | None = None, swap_space: float = 0, tensor_parallel_size: int = 1,
                  kv_cache_dtype: str = "auto", kv_cache_gate: float | None = _kv_cache_gate.DEFAULT, attention_backend: str = "auto", cpu_offload_gb: float = 0,
-                 warm_up: bool = False, use_tqdm_on_load: bool = True) -> None:
+                 warm_up: bool = False, seed: int | None = None, tokenizer: str | os.PathLike[str] | None = None, gpu_memory_utilization: float | None = None,
+                 enable_prefix_caching: bool = True, use_tqdm_on_load: bool = True) -> None:
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+            raise ValueError(f"LLM: seed is out of range; got {seed!r}; expected None or a whole number from 0 upwards")
+        self._seeds = None if seed is None else random.Random(seed)
         with _loading.shown(f"loading {model}", use_tqdm_on_load and not isinstance(model, (LanguageModel, EmbeddingModel))):
             self._load(model, dtype, device, runner, pooler_config, tensor_parallel_size, cpu_offload_gb)
+            if tokenizer is not None:
+                self._replace_tokenizer(model, tokenizer, tensor_parallel_size)
             self.engine = None
             if isinstance(self.model, EmbeddingModel):
                 return
             self.engine = Engine(self.model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting=_NO_LIMIT, batch_invariant=batch_invariant,
                                  speculative_config=speculative_config, lora_modules=lora_modules, swap_space=swap_space, tensor_parallel_size=tensor_parallel_size,
-                                 kv_cache_dtype=kv_cache_dtype, kv_cache_gate=kv_cache_gate, attention_backend=attention_backend, cpu_offload_gb=cpu_offload_gb, warm_up=warm_up)
+                                 kv_cache_dtype=kv_cache_dtype, kv_cache_gate=kv_cache_gate, attention_backend=attention_backend, cpu_offload_gb=cpu_offload_gb, warm_up=warm_up,
+                                 gpu_memory_utilization=gpu_memory_utilization, enable_prefix_caching=enable_prefix_caching)
         self.model = self.engine.model
         self._numbers = itertools.count()
         self._end = weakref.finalize(self, self.engine.close, drain=False)
@@ -453,6 +491,20 @@ class LLM:
                 raise ValueError(f"LLM: the model writes no texts; got {self.model!r} and runner='generate'; expected runner='pooling'")
         elif pooler_config is not None:  # otherwise load_embedding has had it
             raise ValueError("LLM: pooler_config belongs to runner='pooling'; got it with a model that writes texts; expected no pooler_config")
+
+    def _replace_tokenizer(self, model, tokenizer, tensor_parallel_size):
+        if isinstance(model, (LanguageModel, EmbeddingModel)):
+            raise ValueError(f"LLM: tokenizer belongs to a path; got {os.fsdecode(tokenizer)!r} and a model that is loaded; expected no tokenizer, or the model's path")
+        if not isinstance(self.model, LanguageModel):
+            got = f"tensor_parallel_size {tensor_parallel_size}" if isinstance(self.model, Source) else "a model for embeddings"
+            raise ValueError(f"LLM: another tokenizer is not available here; got tokenizer {os.fsdecode(tokenizer)!r} and {got}; expected no tokenizer; hint: put its files into the model's folder")
+        self.model._set_tokenizer(load_tokenizer(tokenizer))
+
+    def _seed_of(self, params, index):
+        """The seed of text `index` of a prompt: the request's own, or a number that follows from the seed of this LLM, or None."""
+        if params.seed is not None:
+            return params.seed + index
+        return None if self._seeds is None else self._seeds.getrandbits(63)
 
     def close(self) -> None:
         """Ends the engine, which frees the model's weights and the caches of keys and values. A `with` block calls it at its end. A second call does nothing,
