@@ -76,7 +76,7 @@ def test_the_server_answers_with_the_best(lm):
         assert [c["text"] for c in got["choices"]] == [c["text"] for c in want[:2]] and [c["index"] for c in got["choices"]] == [0, 1]
         assert np.allclose([sum(c["logprobs"]["token_logprobs"]) for c in want], [p for p, _ in texts], atol=1e-3)
         assert all(c["logprobs"] is None for c in got["choices"])
-        assert got["usage"] == {"prompt_tokens": len(prompt), "completion_tokens": 5 * 6, "total_tokens": len(prompt) + 5 * 6}  # tokens of texts that are left out count
+        assert got["usage"] == {"prompt_tokens": len(prompt), "completion_tokens": 5 * 6, "total_tokens": len(prompt) + 5 * 6, "prompt_tokens_details": {"cached_tokens": 0}}  # tokens of texts that are left out count
         several = running.ask(COMPLETE, {**body, "prompt": [PROMPT, "a hill"], "best_of": 5, "logprobs": 1})
         assert [c["index"] for c in several["choices"]] == [0, 1] and several["choices"][0]["text"] == want[0]["text"]
         assert np.allclose(several["choices"][0]["logprobs"]["token_logprobs"], want[0]["logprobs"]["token_logprobs"], atol=1e-3) and several["usage"]["completion_tokens"] == 2 * 5 * 6

@@ -227,3 +227,22 @@ def test_llm_that_fails(lm, monkeypatch):
 def test_wrong_sampling_params(name, value, kind):
     with pytest.raises(kind, match=f"{name} is (out of range|of the wrong type); got "):
         SamplingParams(**{name: value})
+
+
+def test_top_p_of_zero_says_what_to_do():
+    with pytest.raises(ValueError, match="generate: top_p is out of range; got 0; expected 0 < top_p <= 1; hint: temperature=0 takes the likeliest token"):
+        SamplingParams(top_p=0)
+
+
+def test_results_say_how_they_came_about(lm):
+    """The names are vLLM's: request_id, finished, num_cached_tokens."""
+    ids = list(range(5, 55))
+    with pf.llm.LLM(lm) as llm:
+        first = llm.generate([ids, [7] * 20], SamplingParams(max_tokens=3, ignore_eos=True))
+        again = llm.generate([ids, [7] * 40], SamplingParams(max_tokens=3, ignore_eos=True, n=2))
+        assert [o.request_id for o in first + again] == ["0", "1", "2", "3"] and all(o.finished for o in first + again)
+        assert [o.num_cached_tokens for o in first + again] == [0, 0, 48, 16]
+        assert all(c.stop_reason is None for o in first for c in o.outputs)
+        call = _Call(llm, lambda *_: call.cancel())
+        [cancelled] = llm._write([(None, ids)], SamplingParams(max_tokens=40, ignore_eos=True), False, None, call)
+        assert cancelled.outputs[0].finish_reason == "cancelled" and not cancelled.finished

@@ -51,7 +51,7 @@ def test_the_choices_are_the_best_texts_of_the_search(lm, running):
     assert [c["text"].strip() for c in answer["choices"]] == [t.strip() for t in searched(lm, ids, beam_width=3, max_tokens=6)]
     assert len({c["text"] for c in answer["choices"]}) > 1 and [c["index"] for c in answer["choices"]] == [0, 1, 2]
     assert all(c["finish_reason"] == "length" for c in answer["choices"])
-    assert answer["usage"] == {"prompt_tokens": len(ids), "completion_tokens": 18, "total_tokens": len(ids) + 18}
+    assert answer["usage"] == {"prompt_tokens": len(ids), "completion_tokens": 18, "total_tokens": len(ids) + 18, "prompt_tokens_details": {"cached_tokens": 0}}
     until(lambda: running.engine.stats()["kv_cache_usage"] == 0)
 
 

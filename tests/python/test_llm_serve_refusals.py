@@ -46,6 +46,13 @@ WRONG = [  # path, fields, param, a part of the message
     (CHAT, {"stop": ""}, "stop", "the stop texts do not fit"),
     (CHAT, {"stop": ["a"] * 17}, "stop", "the stop texts do not fit"),
     (CHAT, {"stop_token_ids": [1 << 40]}, "stop_token_ids", "a token that is not in the vocabulary"),
+    (CHAT, {"bad_words": "x"}, "bad_words", "bad_words has the wrong type; got a text; expected a list"),
+    (CHAT, {"bad_words": [""]}, "bad_words", "bad_words do not fit; got 1 texts of 0 characters"),
+    (CHAT, {"bad_words": [3]}, "bad_words", "bad_words has the wrong type; got a whole number"),
+    (CHAT, {"allowed_token_ids": []}, "allowed_token_ids", "allowed_token_ids is empty; got no token"),
+    (CHAT, {"allowed_token_ids": [1 << 40]}, "allowed_token_ids", "a token that is not in the vocabulary"),
+    (CHAT, {"skip_special_tokens": 1}, "skip_special_tokens", "skip_special_tokens has the wrong type"),
+    (CHAT, {"include_stop_str_in_output": "x"}, "include_stop_str_in_output", "include_stop_str_in_output has the wrong type"),
     (CHAT, {"seed": 1.5}, "seed", "seed has the wrong type"),
     (CHAT, {"logit_bias": {"x": 1}}, "logit_bias", "logit_bias does not fit; got x: 1"),
     (CHAT, {"logit_bias": {"1": 101}}, "logit_bias", "logit_bias does not fit"),
@@ -82,7 +89,7 @@ WRONG = [  # path, fields, param, a part of the message
     ("/detokenize", {"tokens": [1 << 40]}, "tokens", "a token that is not in the vocabulary"),
 ]
 REFUSED = {
-    "functions": [], "echo": True, "suffix": "x", "chat_template": "x", "prompt_logprobs": 1, "audio": {}, "modalities": ["audio"], "bad_words": ["x"], "allowed_token_ids": [1], "detokenize": False,
+    "functions": [], "echo": True, "suffix": "x", "chat_template": "x", "prompt_logprobs": 1, "audio": {}, "modalities": ["audio"], "detokenize": False,
     "return_token_ids": True, "return_tokens_as_token_ids": True, "logits_processors": ["x"], "documents": [{"text": "x"}], "cache_salt": "x", "thinking_token_budget": 5,
 }  # fmt: skip
 

@@ -79,7 +79,7 @@ class BeamSearchOutput:
 
 class Beams:
     """What submit_beams() returns. finished: None, or the Finished that has been delivered; sequences: then a list of BeamSearchSequence, the best first, without
-    text; num_generation_tokens: how many tokens were appended to beams.
+    text; num_generation_tokens: how many tokens were appended to beams. num_cached_tokens: as of Finished.
 
     engine: the Engine that runs the beams. prompt_ids: the prompt's token ids. params: a BeamSearchParams. end_ids: the tokens that end a sequence; empty where
     params.ignore_eos holds. receive: a function that is called once, with the Finished.
@@ -89,7 +89,7 @@ class Beams:
 
     def __init__(self, engine: Any, prompt_ids: Sequence[int], params: BeamSearchParams, end_ids: Iterable[int], receive: Callable[[Any], object]) -> None:
         self.prompt_ids, self.params, self.end_ids, self.finished = tuple(prompt_ids), params, end_ids, None
-        self.sequences, self.num_generation_tokens = [], 0
+        self.sequences, self.num_generation_tokens, self.num_cached_tokens = [], 0, None
         self._engine, self._receive, self._cancelled = engine, receive, None
         self._requests = []  # one for each beam, the best first
         self._ended = []  # the best sequences that have ended

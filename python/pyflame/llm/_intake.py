@@ -4,6 +4,11 @@ import operator
 from .sampling import Sampling
 
 
+def last_tokens(ids, count, most):
+    """The tokens of a prompt that truncate_prompt_tokens leaves: the last `count`; all for None; for -1 those that there is room for, the last `most`, but one at least."""
+    return ids if count is None else ids[-(max(1, most) if count == -1 else count):]
+
+
 class Intake:
     """The base of what takes requests. It has a model (LanguageModel), max_model_len and lora_names."""
 

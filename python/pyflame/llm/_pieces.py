@@ -4,12 +4,16 @@
 class Pieces:
     """feed(token) returns the text that is certain by now, finish() what is left at the end; together they are the text before the first stop text.
 
-    A piece never ends inside of a character, and never contains a part of a stop text. stopped: a stop text was found, so no more tokens are needed.
-    shown: special tokens whose names are part of the text. decoded and released: how many characters the tokens so far stand for, and how many of them were returned."""
+    A piece never ends inside of a character, and never contains a part of a stop text, unless it is wanted. stopped: a stop text was found, so no more tokens are needed.
+    shown: special tokens whose names are part of the text. includes_stop: the text ends behind the first stop text. stop: the stop text that was found, or None. decoded and released: how many characters the tokens so far stand for, and how many of them were returned."""
 
-    def __init__(self, tokenizer, stops=(), continues=False, shown=frozenset()):
+    def __init__(self, tokenizer, stops=(), continues=False, shown=frozenset(), includes_stop=False):
         self._decoder, self._stops, self._held = tokenizer.stream(continues=continues, shown=shown), tuple(stops), ""
-        self.stopped, self.decoded, self.released = False, 0, 0
+        self._includes_stop, self.stop, self.decoded, self.released = includes_stop, None, 0, 0
+
+    @property
+    def stopped(self):
+        return self.stop is not None
 
     def _add(self, text):
         self._held += text
@@ -21,7 +25,13 @@ class Pieces:
         return text
 
     def _first_stop(self):
-        return min((at for at in (self._held.find(s) for s in self._stops) if at >= 0), default=None)
+        """(where the first stop text begins, which one of the stop texts it is), or None. Of two at one place, the first of the list."""
+        return min(((at, i) for i, at in enumerate(self._held.find(s) for s in self._stops) if at >= 0), default=None)
+
+    def _release_stopped(self, found):
+        at, i = found
+        self.stop = self._stops[i]
+        return self._release(at + len(self.stop) if self._includes_stop else at)
 
     def feed(self, token):
         if self.stopped:
@@ -30,9 +40,8 @@ class Pieces:
         # The end of the text may be the beginning of a stop text, also of one that begins before another that is there already.
         kept = max((n for s in self._stops for n in range(1, min(len(s), len(self._held)) + 1) if self._held.endswith(s[:n])), default=0)
         found = self._first_stop()
-        if found is not None and found <= len(self._held) - kept:
-            self.stopped = True
-            return self._release(found)
+        if found is not None and found[0] <= len(self._held) - kept:
+            return self._release_stopped(found)
         return self._release(len(self._held) - kept)
 
     def finish(self):
@@ -40,5 +49,4 @@ class Pieces:
             return ""
         self._add(self._decoder.finish())
         found = self._first_stop()
-        self.stopped = found is not None
-        return self._release(len(self._held) if found is None else found)
+        return self._release(len(self._held)) if found is None else self._release_stopped(found)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class Token:
     """A new token. logprob: log p by the model's own logits, top: the likeliest tokens as (id, logprob); None and empty where the request did not ask for them.
     queue_seconds, prefill_seconds: of a text's first token, how long the request waited until it first ran, and the time from then to this token; None of the others.
+    num_cached_tokens: of a text's first token, as of Finished.
 
     It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
     """
@@ -25,16 +26,20 @@ class Token:
     top: list = field(default_factory=list)
     queue_seconds: float = None
     prefill_seconds: float = None
+    num_cached_tokens: int = None
 
 
 @dataclass
 class Finished:
     """The end of a request. reason: 'stop' (a token that ends texts; it is not delivered), 'length', 'cancelled' or 'error'; error: a text, or None. logprob: log p
-    of the token that ended the text, by the model's own logits; None where no token ended it, or the request did not ask for logprobs."""
+    of the token that ended the text, by the model's own logits; None where no token ended it, or the request did not ask for logprobs. stop_id: that token, or None. num_cached_tokens: how
+    many tokens of the prompt were in the cache when the request first ran; None where it never ran. These two do not count where two are compared."""
 
     reason: str
     error: str = None
     logprob: float = None
+    stop_id: int = field(default=None, compare=False)
+    num_cached_tokens: int = field(default=None, compare=False)
 
 
 class Request:
@@ -42,7 +47,7 @@ class Request:
 
     number: counts the requests of an engine; of equal priority, the lower number goes first. sampling: a Sampling. sampler: what draws the tokens by it.
     max_tokens: the most tokens that are written. stop_ids: tokens that end the text. logprobs: None, or how many likeliest tokens each Token has. priority: requests
-    with a lower one go first. receive: a function that is called with each Token and with the Finished. adapter: the number of the adapter (LoRA), or None.
+    with a lower one go first. receive: a function that is called with each Token and with the Finished. num_cached_tokens: as of Finished. adapter: the number of the adapter (LoRA), or None.
 
     The constructor checks nothing and raises nothing; Engine.submit() checks.
     """
@@ -54,6 +59,7 @@ class Request:
         self._rank, self._receive = (priority, number), receive
         self._sampler = sampler
         self._cancelled, self._came, self._began = None, time.monotonic(), None  # began: when it first ran
+        self.num_cached_tokens = None
         self._adapter, self._ngrams = adapter, None
         self._swapped = None  # while it waits after it was preempted: how many tokens' keys and values are in host memory, and these
         self._beams = self._candidates = None  # of a beam: its Beams, and the tokens that may follow, once they are known

@@ -8,16 +8,18 @@ from __future__ import annotations
 import atexit
 import bisect
 import collections
+import contextlib
 import dataclasses
 import itertools
 import logging
+import math
 import os
 import threading
 import time
 import weakref
 
-from .. import memory
-from . import _attention_backend, _kv_cache_gate
+from .. import _C, memory
+from . import _attention_backend, _kv_cache_gate, _memory_turn
 from ._beams import Beams, BeamSearchParams, advance
 from ._blocks import Blocks
 from ._choice import LIKELIEST, Choices, Row
@@ -61,6 +63,18 @@ def default_cache_bytes(device):
     if now["limit"]:
         free = min(free, now["limit"] - now["allocated"])
     return max(DEFAULT_BYTES, int(FREE_SHARE * free))
+
+
+def cache_bytes_of_share(device, share):
+    """The bytes of gpu_memory_utilization: this share of the device's memory, or of the process's limit, less what is in use there. ValueError where nothing is left, and on a CPU."""
+    if not _on_gpu(device):
+        raise ValueError(f"Engine: gpu_memory_utilization is the share of a GPU's memory; got {share} and the device {device}; expected a GPU; hint: kv_cache_bytes")
+    now = memory.stats(device)
+    used = now["total"] - now["free"] - now["cached"]
+    most = min(share * now["total"] - used, share * now["limit"] - now["allocated"] if now["limit"] else math.inf)
+    if most <= 0:
+        raise ValueError(f"Engine: gpu_memory_utilization leaves nothing for keys and values; got {share} of {now['total']} bytes, of which {used} are in use; expected a larger share, or more that is free")
+    return int(most)
 
 
 class EngineFull(RuntimeError):
@@ -119,6 +133,10 @@ class Engine(Intake):
     kv_cache_bytes are those of each process. The others are started here and read the files that pf.llm.load has read; engine.model has this process's part, and only the engine computes with it.
     warm_up: on a GPU, whether the engine computes steps of all sizes that writing texts takes, of no text, as long as it has no requests. A step of a size that was not there before waits until its
     program is planned. A request that comes meanwhile waits for one of them.
+    gpu_memory_utilization: instead of kv_cache_bytes, on a GPU: keys and values take this share of the GPU's whole memory, above 0 and at most 1, less all that is in use there when the engine begins: the
+    weights, and what other processes hold. What steps compute takes the rest. They take no more than max_num_seqs texts of max_model_len need.
+    enable_prefix_caching: False: nothing that was computed for one request is used for another.
+    On a GPU, engines of several processes with one cache folder (PYFLAME_CACHE_DIR) take their keys and values in turns, so that each sees what is left; a turn of more than 30 s is a warning of the log.
     ValueError for arguments out of range, a cache that is too small and one that kv_cache_gate refuses, and an attention_backend that does not exist for the device;
     NotImplementedError for one that cannot compute attention of this model; MemoryError."""
 
@@ -126,7 +144,8 @@ class Engine(Intake):
                  kv_cache_bytes: int | None = None, *, max_waiting: int = 1024, batch_invariant: bool = False,
                  speculative_config: SpeculativeConfig | dict[str, Any] | None = None, lora_modules: dict[str, Any] | None = None, swap_space: float = 0,
                  tensor_parallel_size: int = 1, kv_cache_dtype: str = "auto", kv_cache_gate: float | None = _kv_cache_gate.DEFAULT,
-                 attention_backend: str = "auto", cpu_offload_gb: float = 0, warm_up: bool = True) -> None:
+                 attention_backend: str = "auto", cpu_offload_gb: float = 0, warm_up: bool = True, gpu_memory_utilization: float | None = None,
+                 enable_prefix_caching: bool = True) -> None:
         offload_bytes = check_offload("Engine", cpu_offload_gb)
         check_name("Engine", kv_cache_dtype)
         _attention_backend.check_name("Engine", attention_backend)
@@ -137,6 +156,14 @@ class Engine(Intake):
                 raise ValueError(f"Engine: {name} is out of range; got {value!r}; expected a whole number from {low} upwards")
         if isinstance(swap_space, bool) or not isinstance(swap_space, (int, float)) or not 0 <= swap_space < 1 << 20:
             raise ValueError(f"Engine: swap_space is out of range; got {swap_space!r}; expected a number of GiB from 0 upwards")
+        share = gpu_memory_utilization
+        if share is not None and (isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1):
+            raise ValueError(f"Engine: gpu_memory_utilization is out of range; got {share!r}; expected a number above 0, at most 1")
+        if share is not None and kv_cache_bytes is not None:
+            raise ValueError(f"Engine: kv_cache_bytes and gpu_memory_utilization exclude each other; got {kv_cache_bytes} and {share}; expected one of them")
+        if not isinstance(enable_prefix_caching, bool):
+            raise TypeError(f"Engine: enable_prefix_caching is of the wrong type; got {enable_prefix_caching!r}; expected True or False")
+        self._shares_beginnings = enable_prefix_caching
         if max_num_seqs is not None and max_num_batched_tokens < max_num_seqs:
             raise ValueError(f"Engine: a step has no room for all requests; got max_num_batched_tokens {max_num_batched_tokens} and max_num_seqs {max_num_seqs}; expected at least as many tokens")
         self._pid, self._failure, self._has_lost_rank = os.getpid(), None, False
@@ -156,7 +183,7 @@ class Engine(Intake):
         try:
             _attention_backend.hold(attention_backend)
             is_held = True
-            self._make(model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting, batch_invariant, speculative_config, lora_modules, swap_space)
+            self._make(model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, share, max_waiting, batch_invariant, speculative_config, lora_modules, swap_space)
         except BaseException:
             if is_held:
                 _attention_backend.release(attention_backend)
@@ -167,7 +194,7 @@ class Engine(Intake):
         self._thread.start()
         _engines.add(self)
 
-    def _make(self, model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting, batch_invariant, speculative_config, lora_modules, swap_space):
+    def _make(self, model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, share, max_waiting, batch_invariant, speculative_config, lora_modules, swap_space):
         context = model.config.context
         if max_model_len is not None and max_model_len > context:
             raise ValueError(f"Engine: max_model_len is out of range; got {max_model_len}; expected at most the model's context of {context}")
@@ -185,7 +212,12 @@ class Engine(Intake):
         self._adapters = None
         if lora_modules:
             self._set_adapters([read_adapter(name, path, self._network) for name, path in lora_modules.items()])
-        self._pages_of(max_model_len, kv_cache_bytes)
+        with self._turn():
+            if share is None:
+                self._pages_of(max_model_len, kv_cache_bytes, f"kv_cache_bytes {kv_cache_bytes}")
+            else:
+                bytes = cache_bytes_of_share(self._network.device, share)
+                self._pages_of(max_model_len, bytes, f"gpu_memory_utilization {share}, which is {bytes} bytes")
         self.batch_invariant, self._rows, self._chunk = batch_invariant, None, None
         if batch_invariant:
             self._chunk = next((c for c in CHUNKS if c <= max_num_batched_tokens), CHUNKS[-1])
@@ -218,7 +250,20 @@ class Engine(Intake):
             return self._workers.step(self._network, self._pages, parts, rows, logits_rows, self._adapters, found, start)
         return Step(self._network, self._pages, parts, rows, logits_rows, self._adapters, found)
 
-    def _pages_of(self, max_model_len, kv_cache_bytes):
+    @contextlib.contextmanager
+    def _turn(self):
+        """On a GPU, the time in which only this process looks at the memory and takes its part. At the end what it takes is allocated."""
+        device = self._network.device
+        if not _on_gpu(device):
+            yield
+            return
+        with _memory_turn.turn(device, _C.device_info(str(device)).get("pci")):
+            _C.synchronize()  # the weights are where they belong
+            yield
+            _C.synchronize()
+
+    def _pages_of(self, max_model_len, kv_cache_bytes, asked):
+        """Takes the memory for keys and values. asked: how kv_cache_bytes was said, for the error."""
         bytes_each = sum(block_bytes(network, self.kv_cache_dtype) for network in (self._network, self._draft) if network)
         length = max_model_len or self.model.config.context
         one = -(-length // BLOCK)
@@ -228,7 +273,7 @@ class Engine(Intake):
         else:
             count = kv_cache_bytes // bytes_each - 1  # one block is for rows without a token
             if count < (1 if max_model_len is None else one):
-                raise ValueError(f"Engine: the cache is too small; got kv_cache_bytes {kv_cache_bytes}; expected at least {(2 if max_model_len is None else one + 1) * bytes_each} "
+                raise ValueError(f"Engine: the cache is too small; got {asked}; expected at least {(2 if max_model_len is None else one + 1) * bytes_each} "
                                  f"for one text of {BLOCK if max_model_len is None else length} tokens")
             count = min(count, one * self.max_num_seqs)
         self.max_model_len = min(length, count * BLOCK)
@@ -653,7 +698,9 @@ class Engine(Intake):
         return r, Part(r.ids[begin:begin + size], begin, r._blocks, begin + size == len(r.ids), r._adapter)
 
     def _register(self, r, end):
-        """Says what is in the blocks that the first `end` tokens of a request fill."""
+        """Says what is in the blocks that the first `end` tokens of a request fill, for requests with the same beginning."""
+        if not self._shares_beginnings:
+            return
         full = end if self._chunk is None else min(end, len(r.prompt_ids) // self._chunk * self._chunk)
         while (r._registered + 1) * BLOCK <= full:
             begin = r._registered * BLOCK
@@ -664,7 +711,7 @@ class Engine(Intake):
         """Lets the first request that waits run, if there are blocks for its text. What others have computed of its beginning is taken from them."""
         r, unit = self._waiting[0], self._chunk or BLOCK
         most = len(r.ids) - 1 if self._chunk is None else len(r.prompt_ids) - 1  # the last token's logits are needed
-        found = self._blocks.find(r.ids, most, r._root)
+        found = self._blocks.find(r.ids, most, r._root) if self._shares_beginnings else []
         found = found[: len(found) * BLOCK // unit * unit // BLOCK]
         blocks = [block for block, _ in found]
         if -(-len(r.ids) // BLOCK) - len(blocks) > self._blocks.available - self._blocks.kept_among(blocks):
@@ -676,9 +723,11 @@ class Engine(Intake):
             self._swap_in(r)
         bisect.insort(self._running, r)
         if r._began is None:  # and not again after it was preempted
-            r._began = time.monotonic()
+            r._began, r.num_cached_tokens = time.monotonic(), r._computed
+            if r._beams is not None and r._beams.num_cached_tokens is None:
+                r._beams.num_cached_tokens = r._computed
             self._totals["prompt_tokens_total"] += len(r.prompt_ids)
-            self._totals["prefix_cache_queries"] += len(r.prompt_ids)
+            self._totals["prefix_cache_queries"] += len(r.prompt_ids) * self._shares_beginnings
             self._totals["prefix_cache_hits"] += r._computed
         return r
 
@@ -887,7 +936,7 @@ class Engine(Intake):
                 return False
             id = r._sampler.take(found)
             if id in r.stop_ids or r._sampler.ended:
-                end = Finished("stop", logprob=found.logprob if id in r.stop_ids else None)
+                end = Finished("stop", logprob=found.logprob, stop_id=id) if id in r.stop_ids else Finished("stop")
             else:
                 token = Token(id, found.logprob, list(found.top), *self._times(r))
         except Exception as e:  # such as logits that are not finite
@@ -906,12 +955,13 @@ class Engine(Intake):
 
     @staticmethod
     def _times(r):
-        """For a text's first token: the seconds that its request waited, and those since then."""
-        return (r._began - r._came, time.monotonic() - r._began) if len(r.ids) == len(r.prompt_ids) else ()
+        """For a text's first token: the seconds that its request waited, those since then, and how many tokens of its prompt were in the cache."""
+        return (r._began - r._came, time.monotonic() - r._began, r.num_cached_tokens) if len(r.ids) == len(r.prompt_ids) else ()
 
     def _deliver(self, r, event):
         receive = r._receive
         if isinstance(event, Finished):
+            event = dataclasses.replace(event, num_cached_tokens=r.num_cached_tokens)
             r.finished, r._receive = event, None  # what it refers to may end with the request
         try:
             receive(event)

@@ -10,6 +10,7 @@ import threading
 import numpy as np
 
 from ._errors import needed
+from ._masks import bits_of
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class Matcher:
         self._matcher, self._vocabulary, self._kind, self.ended = matcher, vocabulary, kind, False
 
     def allowed(self):
-        return np.unpackbits(self.words().view(np.uint8), bitorder="little", count=self._vocabulary.size).view(bool)
+        return bits_of(self.words(), self._vocabulary.size)
 
     def words(self):
         """Whether tokens are allowed, as bits of a uint32 array: token i is bit i % 32 of the word i // 32."""

@@ -67,14 +67,20 @@ class LanguageModel:
     def __init__(self, config: Any, tensors: dict[str, Tensor] | None, tokenizer: Tokenizer | None, template: str | None = None, end_ids: Iterable[int] = (),
                  defaults: dict[str, Any] | None = None, dtype: DType | None = None, device: Device | None = None, name: str = "", share: Any = None,
                  offload_bytes: int = 0) -> None:
-        self.config, self.tokenizer, self.name = config, tokenizer, name
+        self.config, self.name = config, name
         self._network = None if tensors is None else Network(config, tensors, dtype, device, share, offload_bytes)
         self._template_source, self._template = template, None
-        named = {tokenizer.id_of(t) for t in _ENDS} & tokenizer.special_ids if tokenizer else set()
-        self.end_ids = frozenset(i for i in [*named, *end_ids, tokenizer.eos_id if tokenizer else None] if i is not None)
+        self._own_ends = tuple(end_ids)
+        self._set_tokenizer(tokenizer)
         self.defaults = defaults or {}
         self._cache, self._cached, self._cached_by, self._lock = None, [], None, threading.Lock()
         self._vocabulary_made, self._vocabulary_lock = None, threading.Lock()
+
+    def _set_tokenizer(self, tokenizer):
+        """The model's tokenizer, before it writes its first text. It says which tokens end a text, beside those that the model's files name."""
+        self.tokenizer = tokenizer
+        named = {tokenizer.id_of(t) for t in _ENDS} & tokenizer.special_ids if tokenizer else set()
+        self.end_ids = frozenset(i for i in [*named, *self._own_ends, tokenizer.eos_id if tokenizer else None] if i is not None)
 
     def __repr__(self):
         c = self.config

@@ -1,7 +1,10 @@
 """Many prompts at once, by vLLM's names: LLM, SamplingParams and the objects that generate() returns. The work is the Engine's."""
 from __future__ import annotations
 
+import functools
+import itertools
 import os
+import random
 import sys
 import threading
 import time
@@ -11,12 +14,14 @@ from dataclasses import dataclass, field
 from .. import _C
 from . import _kv_cache_gate, _loading
 from ._beams import BeamSearchOutput, BeamSearchParams
+from ._intake import last_tokens
+from ._masks import bad_words_ids
 from ._offload import check as check_offload
 from ._pieces import Pieces
 from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, is_encoder, load_embedding
 from .engine import Engine, Finished
 from .grammar import Grammar
-from .language_model import LanguageModel, Source, load
+from .language_model import LanguageModel, Source, load, load_tokenizer
 from .sampling import Sampling
 
 TYPE_CHECKING = False  # type checkers take this name as true
@@ -30,6 +35,11 @@ if TYPE_CHECKING:
 
 _DTYPES = {"auto": None, "float": _C.float32, "float32": _C.float32, "half": _C.float16, "float16": _C.float16, "bfloat16": _C.bfloat16}
 _NO_LIMIT = 1 << 60
+_NOT_AVAILABLE = {  # fields of SamplingParams, and what to do instead
+    "prompt_logprobs": "LanguageModel.logits() has the logits of each token of a prompt",
+    "output_kind": "LLM returns whole texts; Engine.submit(receive=) hands over each token",
+    "extra_args": "there is nothing that reads them",
+}  # fmt: skip
 
 
 @dataclass
@@ -75,6 +85,12 @@ class SamplingParams:
     stop: a text or several; the result ends before the first of them. stop_token_ids: further tokens that end a text. ignore_eos: the model's own tokens that
     end texts do not end this one. logprobs: None, or from 0 to 20 likeliest tokens for each token. logit_bias: keys may be numbers as text.
     structured_outputs: what the text must be: a Grammar, a StructuredOutputsParams, or a dict of its fields.
+    bad_words: texts that are not written, each also behind a space. Of one that is several tokens the last one is not drawn where those before it have just been written, so a text may still
+    contain it in other tokens. allowed_token_ids: no other tokens are drawn, not even those that end a text.
+    skip_special_tokens: False: the names of special tokens are part of the text. include_stop_str_in_output: the text has the stop text that ended it, or the text of the token that did.
+    detokenize: False: there are no texts, only ids. truncate_prompt_tokens: the last so many tokens of the prompt are read; -1: as many as there is room for beside max_tokens.
+    spaces_between_special_tokens changes nothing: no tokenizer here puts spaces there.
+    prompt_logprobs, output_kind, extra_args: not available: NotImplementedError unless None (or an empty dict).
     best_of: texts that are written for each prompt, at least n. The n with the highest cumulative_logprob are the result, the highest first; None: n texts, in the order of
     their seeds, as with best_of = n. ValueError, TypeError.
 
@@ -99,6 +115,16 @@ class SamplingParams:
     ignore_eos: bool = False
     structured_outputs: object = None
     best_of: int = None
+    bad_words: object = None
+    allowed_token_ids: list = None
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    detokenize: bool = True
+    truncate_prompt_tokens: int = None
+    prompt_logprobs: int = None
+    output_kind: object = None
+    extra_args: dict = None
 
     def __post_init__(self):
         def whole(x, low):
@@ -110,10 +136,19 @@ class SamplingParams:
                 raise ValueError(f"SamplingParams: {name} is out of range; got {value!r}; expected a whole number from {low} upwards{' or None' if none else ''}")
         if self.best_of is not None and self.best_of < self.n:
             raise ValueError(f"SamplingParams: best_of is out of range; got best_of {self.best_of} and n {self.n}; expected best_of to be at least n")
-        stops = [] if self.stop is None else [self.stop] if isinstance(self.stop, str) else self.stop
-        if not isinstance(stops, (list, tuple)) or not all(isinstance(s, str) and s for s in stops):
-            raise TypeError(f"SamplingParams: stop is of the wrong type; got {self.stop!r}; expected a text or a list of texts that are not empty")
-        self.stop = list(stops)
+        self.stop = self._texts("stop", [self.stop] if isinstance(self.stop, str) else self.stop, "a text or a list of texts")
+        self.bad_words = self._texts("bad_words", self.bad_words, "a list of texts")
+        for name in ("skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output", "detokenize"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"SamplingParams: {name} is of the wrong type; got {getattr(self, name)!r}; expected True or False")
+        if self.stop and not self.detokenize:
+            raise ValueError(f"SamplingParams: stop needs the text; got stop {self.stop!r} and detokenize=False; expected detokenize=True")
+        count = self.truncate_prompt_tokens
+        if count is not None and not (whole(count, -1) and count != 0):
+            raise ValueError(f"SamplingParams: truncate_prompt_tokens is out of range; got {count!r}; expected None, a whole number from 1 upwards, or -1")
+        for name, hint in _NOT_AVAILABLE.items():
+            if getattr(self, name) not in (None, {}):
+                raise NotImplementedError(f"SamplingParams: {name} is not available; got {getattr(self, name)!r}; expected None; hint: {hint}")
         ids = [] if self.stop_token_ids is None else self.stop_token_ids
         if not isinstance(ids, (list, tuple, set, frozenset)) or not all(whole(i, 0) for i in ids):
             raise TypeError(f"SamplingParams: stop_token_ids is of the wrong type; got {self.stop_token_ids!r}; expected a list of token ids")
@@ -126,16 +161,23 @@ class SamplingParams:
         if isinstance(self.structured_outputs, dict):
             self.structured_outputs = StructuredOutputsParams(**self.structured_outputs)
         self._grammar = self.structured_outputs.grammar_of() if isinstance(self.structured_outputs, StructuredOutputsParams) else self.structured_outputs
-        self._sampling(0)
+        self._sampling(self.seed)
+
+    def _texts(self, name, texts, expected):
+        texts = [] if texts is None else texts
+        if not isinstance(texts, (list, tuple)) or not all(isinstance(t, str) and t for t in texts):
+            raise TypeError(f"SamplingParams: {name} is of the wrong type; got {texts!r}; expected {expected} that are not empty")
+        return list(texts)
 
     @property
     def _chooses(self):
         """Whether more texts are written than returned."""
         return self.best_of is not None and self.best_of > self.n
 
-    def _sampling(self, index):
-        return Sampling(self.temperature, max(self.top_k, 0), self.top_p, self.min_p, self.repetition_penalty, None if self.seed is None else self.seed + index, self.presence_penalty,
-                        self.frequency_penalty, self.logit_bias, self.min_tokens, self._grammar)
+    def _sampling(self, seed, tokenizer=None):
+        words = bad_words_ids(tokenizer, self.bad_words) if tokenizer else None
+        return Sampling(self.temperature, max(self.top_k, 0), self.top_p, self.min_p, self.repetition_penalty, seed, self.presence_penalty,
+                        self.frequency_penalty, self.logit_bias, self.min_tokens, self._grammar, self.allowed_token_ids, words)
 
 
 @dataclass
@@ -152,7 +194,8 @@ class Logprob:
 
 @dataclass
 class CompletionOutput:
-    """One text. index: its place among the texts of its prompt, from 0. token_ids: a list; the token that ended it is not among them. finish_reason: 'stop' or 'length'. logprobs: None, or for each token a dict of ids
+    """One text. index: its place among the texts of its prompt, from 0. token_ids: a list; the token that ended it is not among them. finish_reason: 'stop' or 'length'. stop_reason: the stop text
+    or the id of stop_token_ids that ended it; None where it is another end, such as a token of the model's own that ends texts. logprobs: None, or for each token a dict of ids
     and Logprob, the token's own included. cumulative_logprob: the sum of the logprobs of all tokens and of the one that ended the text; None without logprobs and
     best_of.
 
@@ -165,12 +208,15 @@ class CompletionOutput:
     finish_reason: str = None
     logprobs: list = None
     cumulative_logprob: float = None
+    stop_reason: object = None
 
 
 @dataclass
 class RequestOutput:
     """What a prompt became. prompt: its text, or None where ids were given; prompt_token_ids: a list; outputs: n CompletionOutput. num_generation_tokens: how many
-    tokens were written for it, those of texts that best_of left out included.
+    tokens were written for it, those of texts that best_of left out included. request_id: a text, the number of the prompt among all of its LLM. finished: True; False where the call was
+    cancelled first. num_cached_tokens: how many tokens of the prompt the engine had computed before, for other texts; with several outputs, when the first of them began; None where it never did.
+    request_id and num_cached_tokens do not count where two are compared.
 
     It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
     """
@@ -179,6 +225,9 @@ class RequestOutput:
     prompt_token_ids: list
     outputs: list
     num_generation_tokens: int = 0
+    request_id: str = field(default=None, compare=False)
+    finished: bool = False
+    num_cached_tokens: int = field(default=None, compare=False)
 
 
 @dataclass
@@ -217,7 +266,7 @@ class _Call:
         p, llm = w.params, self.llm
         stop_ids = frozenset(p.stop_token_ids) | (frozenset() if p.ignore_eos else llm.model.end_ids)
         with self.changed:
-            w.request = llm.engine.submit(w.job.prompt_token_ids, p._sampling(w.output.index), llm.model.config.context if p.max_tokens is None else p.max_tokens,
+            w.request = llm.engine.submit(w.job.prompt_token_ids, w.sampling, llm.model.config.context if p.max_tokens is None else p.max_tokens,
                                           stop_ids=stop_ids, logprobs=0 if p.logprobs is None and p._chooses else p.logprobs, lora=w.lora, receive=w.receive)
             self.writings.append(w)
             self._left += 1
@@ -275,7 +324,10 @@ class _Writing:
         self.lora = lora
         self.call, self.place, self.job, self.output, self.params, self.request = call, place, job, output, params, None
         model = call.llm.model
-        self.pieces = Pieces(model.tokenizer, params.stop, model._has_text(job.prompt_token_ids)) if model.tokenizer else None
+        self.sampling, self.pieces = params._sampling(call.llm._seed_of(params, output.index), model.tokenizer), None
+        if model.tokenizer and params.detokenize:
+            shown = frozenset() if params.skip_special_tokens else model.tokenizer.special_ids
+            self.pieces = Pieces(model.tokenizer, params.stop, model._has_text(job.prompt_token_ids), shown, params.include_stop_str_in_output)
         self.error, self.parts = None, []
 
     def receive(self, event):
@@ -305,17 +357,29 @@ class _Writing:
         return text
 
     def _end(self, event):
-        output = self.output
-        rest = self._add(self.pieces.finish()) if self.pieces else ""
+        output, rest = self.output, ""
+        if self.pieces and self.params.include_stop_str_in_output and event.stop_id is not None:
+            rest = self._add(self.pieces.feed(event.stop_id))
+        if self.pieces:
+            rest += self._add(self.pieces.finish())
         output.text = "".join(self.parts)
         stopped = self.pieces is not None and self.pieces.stopped
         output.finish_reason = "stop" if stopped else event.reason
+        output.stop_reason = self.pieces.stop if stopped else self._reason_of(event.stop_id)
+        if output.index == 0:
+            self.job.num_cached_tokens = event.num_cached_tokens
         if output.cumulative_logprob is not None and event.logprob is not None:
             output.cumulative_logprob += event.logprob
         if not stopped and (event.reason == "error" or event.reason == "cancelled" and not self.call.cancelled):
             self.error = event.error or event.reason
         if self.call.each:
             self.call.each(self.place, output, rest, [])
+
+
+    def _reason_of(self, stop_id):
+        """The token that ended the text, where the caller has named it: the model's own have no number."""
+        own = frozenset() if self.params.ignore_eos else self.call.llm.model.end_ids
+        return stop_id if stop_id in self.params.stop_token_ids and stop_id not in own else None
 
 
 def _several(prompts):
@@ -333,6 +397,31 @@ def _text_or_ids(op, prompt):
     return found
 
 
+_NO_HUB = (None,), "nothing is downloaded: give a path, or the name of an installed package"
+_REFUSED = {  # arguments of vLLM's LLM that have no meaning here: the values that ask for nothing, and what to do
+    "enforce_eager": ((None, False), "the variable PYFLAME_GPU_GRAPHS=0 computes without GPU graphs"),
+    "trust_remote_code": ((None, False), "leave it out: no code of a model's files ever runs, and architectures are those of pf.llm.load"),
+    "quantization": ((None,), "leave it out: quantized weights are found by the files"),
+    "revision": _NO_HUB, "tokenizer_revision": _NO_HUB, "code_revision": _NO_HUB, "hf_token": _NO_HUB, "download_dir": _NO_HUB,
+    "pipeline_parallel_size": ((None, 1), "tensor_parallel_size divides a model over processes"),
+    "max_seq_len_to_capture": ((None,), "warm_up prepares the steps of all sizes"),
+    "disable_custom_all_reduce": ((None, False), "leave it out: there is one way"),
+}  # fmt: skip
+
+
+def _refusing(function):
+    """LLM's constructor, with a TypeError that says what to do for these names of vLLM's."""
+    @functools.wraps(function)
+    def checked(self, *args, **options):
+        for name in _REFUSED.keys() & options.keys():
+            value, (harmless, hint) = options.pop(name), _REFUSED[name]
+            if not any(value is h or type(value) is int and value == h for h in harmless):
+                raise TypeError(f"LLM: there is no {name}; got {value!r}; expected none; hint: {hint}")
+        return function(self, *args, **options)
+
+    return checked
+
+
 class LLM:
     """A language model that writes many texts at once.
 
@@ -341,24 +430,36 @@ class LLM:
     arguments are the Engine's. enable_lora is taken for vLLM's sake. Several threads may call generate(), chat() and beam_search() at the same time; the engine writes all their texts together. close() ends the engine's thread; so does `with`, and the end of the object.
 
     max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, batch_invariant, speculative_config, lora_modules, swap_space,
-    tensor_parallel_size, kv_cache_dtype, kv_cache_gate, attention_backend, cpu_offload_gb and warm_up: as of the Engine, but that warm_up is off; a path is loaded with cpu_offload_gb. use_tqdm_on_load: a line of progress while the files are read, where standard error is a terminal. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
+    tensor_parallel_size, kv_cache_dtype, kv_cache_gate, attention_backend, cpu_offload_gb and warm_up: as of the Engine, but that warm_up is off; a path is loaded with cpu_offload_gb. use_tqdm_on_load: a line of progress while the files are read, where standard error is a terminal.
+    gpu_memory_utilization, enable_prefix_caching: as of the Engine. seed: texts whose SamplingParams have no seed are drawn with numbers that follow from this one, in the order of the calls and prompts, so
+    that the same calls write the same texts; None: each call differs. tokenizer: what load_tokenizer takes, in the place of the tokenizer of the model's files; for a path and one process.
+    Names of vLLM's that have no meaning here (enforce_eager, trust_remote_code, quantization, revision, …) are a TypeError that says what to do, unless their value asks for nothing. ValueError for a tensor_parallel_size other than 1 with a model for embeddings.
     """
 
+    @_refusing
     def __init__(self, model: Any, dtype: DType = "auto", device: Device | None = None, max_num_seqs: int | None = None, max_num_batched_tokens: int = 512,
                  max_model_len: int | None = None, kv_cache_bytes: int | None = None, batch_invariant: bool = False, *, runner: str = "auto",
                  pooler_config: PoolerConfig | dict[str, Any] | None = None, speculative_config: SpeculativeConfig | dict[str, Any] | None = None,
                  lora_modules: dict[str, Any] | None = None, enable_lora: bool | None = None, swap_space: float = 0, tensor_parallel_size: int = 1,
                  kv_cache_dtype: str = "auto", kv_cache_gate: float | None = _kv_cache_gate.DEFAULT, attention_backend: str = "auto", cpu_offload_gb: float = 0,
-                 warm_up: bool = False, use_tqdm_on_load: bool = True) -> None:
+                 warm_up: bool = False, seed: int | None = None, tokenizer: str | os.PathLike[str] | None = None, gpu_memory_utilization: float | None = None,
+                 enable_prefix_caching: bool = True, use_tqdm_on_load: bool = True) -> None:
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+            raise ValueError(f"LLM: seed is out of range; got {seed!r}; expected None or a whole number from 0 upwards")
+        self._seeds = None if seed is None else random.Random(seed)
         with _loading.shown(f"loading {model}", use_tqdm_on_load and not isinstance(model, (LanguageModel, EmbeddingModel))):
             self._load(model, dtype, device, runner, pooler_config, tensor_parallel_size, cpu_offload_gb)
+            if tokenizer is not None:
+                self._replace_tokenizer(model, tokenizer, tensor_parallel_size)
             self.engine = None
             if isinstance(self.model, EmbeddingModel):
                 return
             self.engine = Engine(self.model, max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_bytes, max_waiting=_NO_LIMIT, batch_invariant=batch_invariant,
                                  speculative_config=speculative_config, lora_modules=lora_modules, swap_space=swap_space, tensor_parallel_size=tensor_parallel_size,
-                                 kv_cache_dtype=kv_cache_dtype, kv_cache_gate=kv_cache_gate, attention_backend=attention_backend, cpu_offload_gb=cpu_offload_gb, warm_up=warm_up)
+                                 kv_cache_dtype=kv_cache_dtype, kv_cache_gate=kv_cache_gate, attention_backend=attention_backend, cpu_offload_gb=cpu_offload_gb, warm_up=warm_up,
+                                 gpu_memory_utilization=gpu_memory_utilization, enable_prefix_caching=enable_prefix_caching)
         self.model = self.engine.model
+        self._numbers = itertools.count()
         self._end = weakref.finalize(self, self.engine.close, drain=False)
 
     def _load(self, model, dtype, device, runner, pooler_config, tensor_parallel_size, cpu_offload_gb):
@@ -390,6 +491,20 @@ class LLM:
                 raise ValueError(f"LLM: the model writes no texts; got {self.model!r} and runner='generate'; expected runner='pooling'")
         elif pooler_config is not None:  # otherwise load_embedding has had it
             raise ValueError("LLM: pooler_config belongs to runner='pooling'; got it with a model that writes texts; expected no pooler_config")
+
+    def _replace_tokenizer(self, model, tokenizer, tensor_parallel_size):
+        if isinstance(model, (LanguageModel, EmbeddingModel)):
+            raise ValueError(f"LLM: tokenizer belongs to a path; got {os.fsdecode(tokenizer)!r} and a model that is loaded; expected no tokenizer, or the model's path")
+        if not isinstance(self.model, LanguageModel):
+            got = f"tensor_parallel_size {tensor_parallel_size}" if isinstance(self.model, Source) else "a model for embeddings"
+            raise ValueError(f"LLM: another tokenizer is not available here; got tokenizer {os.fsdecode(tokenizer)!r} and {got}; expected no tokenizer; hint: put its files into the model's folder")
+        self.model._set_tokenizer(load_tokenizer(tokenizer))
+
+    def _seed_of(self, params, index):
+        """The seed of text `index` of a prompt: the request's own, or a number that follows from the seed of this LLM, or None."""
+        if params.seed is not None:
+            return params.seed + index
+        return None if self._seeds is None else self._seeds.getrandbits(63)
 
     def close(self) -> None:
         """Ends the engine, which frees the model's weights and the caches of keys and values. A `with` block calls it at its end. A second call does nothing,
@@ -496,8 +611,16 @@ class LLM:
             raise ValueError(f"{op}: the model makes embeddings; got {self.model!r}; expected one that writes texts; hint: embed()")
 
     def _prompt(self, prompt):
+        """A text (or None) and token ids, whose number is not checked yet."""
         text = _text_or_ids("generate", prompt)
-        return text if isinstance(text, str) else None, self.model._ids("generate", text)
+        if isinstance(text, str):
+            return text, self.model._needed("generate", self.model.tokenizer, "tokenizer").encode(text)
+        return None, self.model._numbers("generate", text)
+
+    def _read(self, ids, params):
+        """The ids of a prompt that are read, which the model has room for. ValueError."""
+        ids = last_tokens(ids, params.truncate_prompt_tokens, self.engine.max_model_len - (params.max_tokens or 1))
+        return self.model._ids("generate", ids)
 
     def _conversation(self, messages, tools, **names):
         return None, self.model.chat_ids(messages, **names, **({"tools": list(tools)} if tools else {}))
@@ -528,12 +651,12 @@ class LLM:
         for p in params:
             if not isinstance(p, SamplingParams):
                 raise TypeError(f"generate: sampling_params is of the wrong type; got {type(p).__name__}; expected SamplingParams")
-            if p.stop:
+            if p.stop or p.bad_words:
                 self.model._needed("generate", self.model.tokenizer, "tokenizer")
         jobs, writings = [], []
         for place, ((text, ids), p, name) in enumerate(zip(prompts, params, self._lora_names(lora, len(prompts)))):
-            job = RequestOutput(text, ids, [CompletionOutput(i, logprobs=None if p.logprobs is None else [], cumulative_logprob=None if p.logprobs is None and not p._chooses else 0.0)
-                                            for i in range(p.best_of or p.n)])
+            job = RequestOutput(text, self._read(ids, p), [CompletionOutput(i, logprobs=None if p.logprobs is None else [], cumulative_logprob=None if p.logprobs is None and not p._chooses else 0.0)
+                                            for i in range(p.best_of or p.n)], request_id=str(next(self._numbers)))
             jobs.append(job)
             writings += [_Writing(call, place, job, output, p, name) for output in job.outputs]
         try:
@@ -546,6 +669,7 @@ class LLM:
         finally:
             call.forget()
         for job, p in zip(jobs, params):
+            job.finished = all(o.finish_reason != "cancelled" for o in job.outputs)
             job.num_generation_tokens = sum(len(o.token_ids) for o in job.outputs)
             if p._chooses:
                 job.outputs = sorted(job.outputs, key=lambda o: -o.cumulative_logprob)[: p.n]

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import _C
 from ._choice import LIKELIEST, Changes, Choices, Row, choose
+from ._masks import Mask, bits_of, without
 from .grammar import Grammar
 
 TYPE_CHECKING = False  # type checkers take this name as true
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
 class Sampling:
     """How tokens are chosen. temperature 0 takes the likeliest token; top_k 0, top_p 1, min_p 0, repetition_penalty 1 and 0 of the others switch these off.
 
-    The order is: logit_bias, repetition_penalty, frequency_penalty and presence_penalty, min_tokens, grammar, temperature, top_k, top_p, min_p.
+    The order is: logit_bias, repetition_penalty, frequency_penalty and presence_penalty, min_tokens, allowed_token_ids and bad_words_ids, grammar, temperature, top_k, top_p, min_p.
     - logit_bias: a dict of token ids and numbers from -100 to 100, which are added to these tokens' logits.
     - repetition_penalty r: logits of tokens in the text so far, prompt included, become x / r if x > 0, otherwise x r.
     - frequency_penalty f and presence_penalty p, from -2 to 2: the logit of a token that has been written n times becomes x - n f - p. The prompt does not count.
     - min_tokens: the tokens that end a text are not drawn before so many tokens have been written. A grammar goes first: what it allows alone is drawn.
     - grammar: a Grammar, which says what the text must be. Tokens that it does not allow are not drawn; the text ends where it is complete.
+    - allowed_token_ids: a list of token ids; no others are drawn, not even those that end a text.
+    - bad_words_ids: a list of lists of token ids. The last token of each is not drawn where those before it are what has just been written; the prompt does not count.
     - seed: the same seed gives the same tokens on the same kind of device, alone and beside other requests; without one each call differs. Other devices draw the same numbers and
       add the probabilities in the same order, that of the ids, so their tokens differ only where the last bits of logits or sums decide.
     ValueError."""
@@ -45,6 +48,8 @@ class Sampling:
     logit_bias: dict = None
     min_tokens: int = 0
     grammar: Grammar = None
+    allowed_token_ids: list = None
+    bad_words_ids: list = None
 
     def __post_init__(self):
         def check(name, fits, expected, kind=(int, float)):
@@ -54,7 +59,7 @@ class Sampling:
 
         check("temperature", lambda x: 0 <= x < math.inf, "a number from 0 upwards")
         check("top_k", lambda x: x >= 0, "a whole number from 0 upwards", int)
-        check("top_p", lambda x: 0 < x <= 1, "0 < top_p <= 1")
+        check("top_p", lambda x: 0 < x <= 1, "0 < top_p <= 1" + ("; hint: temperature=0 takes the likeliest token" if self.top_p == 0 else ""))
         check("min_p", lambda x: 0 <= x <= 1, "0 <= min_p <= 1")
         check("repetition_penalty", lambda x: 0 < x < math.inf, "a positive number")
         check("presence_penalty", lambda x: -2 <= x <= 2, "a number from -2 to 2")
@@ -62,10 +67,18 @@ class Sampling:
         check("min_tokens", lambda x: x >= 0, "a whole number from 0 upwards", int)
         if self.seed is not None:
             check("seed", lambda x: x >= 0, "a whole number from 0 upwards", int)
-        if self.logit_bias is not None:
-            def whole(i):
-                return isinstance(i, int) and not isinstance(i, bool) and i >= 0
 
+        def whole(i):
+            return isinstance(i, int) and not isinstance(i, bool) and i >= 0
+
+        def ids(x):
+            return isinstance(x, (list, tuple)) and len(x) > 0 and all(map(whole, x))
+
+        if self.allowed_token_ids is not None:
+            check("allowed_token_ids", ids, "a list of token ids, one at least", (list, tuple))
+        if self.bad_words_ids is not None:
+            check("bad_words_ids", lambda x: all(map(ids, x)), "a list of lists of token ids that are not empty", (list, tuple))
+        if self.logit_bias is not None:
             def number(x):
                 return isinstance(x, (int, float)) and not isinstance(x, bool) and -100 <= x <= 100
 
@@ -75,10 +88,12 @@ class Sampling:
             raise TypeError(f"generate: grammar is of the wrong type; got {type(self.grammar).__name__}; expected a pf.llm.Grammar")
 
     def check_vocabulary(self, size: int) -> None:
-        """ValueError where logit_bias has a token that is not in a vocabulary of this size."""
-        beyond = max(self.logit_bias or (-1,))
-        if beyond >= size:
-            raise ValueError(f"generate: logit_bias has a token that is not in the vocabulary; got {beyond}; expected 0 to {size - 1}")
+        """ValueError where logit_bias, allowed_token_ids or bad_words_ids has a token that is not in a vocabulary of this size."""
+        words = self.bad_words_ids or ()
+        for name, ids in (("logit_bias", self.logit_bias), ("allowed_token_ids", self.allowed_token_ids), ("bad_words_ids", [i for word in words for i in word])):
+            beyond = max(ids or (-1,))
+            if beyond >= size:
+                raise ValueError(f"generate: {name} has a token that is not in the vocabulary; got {beyond}; expected 0 to {size - 1}")
 
 
 class Sampler:
@@ -98,7 +113,7 @@ class Sampler:
         self.sampling, self._matcher = sampling, matcher
         self._random = np.random.Generator(np.random.Philox(sampling.seed))
         self._numbers = []  # one for each token that is written
-        self._changes, self._limits = None, (0, 0)
+        self._changes, self._mask, self._limits = None, None, (0, 0)
 
     @property
     def ended(self):
@@ -107,8 +122,8 @@ class Sampler:
 
     @property
     def needs_the_token_before(self):
-        """Whether only the host can say what the next token may be, and only when it knows the one before: there is a grammar."""
-        return self._matcher is not None
+        """Whether only the host can say what the next token may be, and only when it knows the one before: there is a grammar, or a forbidden word of several tokens."""
+        return self._matcher is not None or Mask.depends_on_tokens(self.sampling)
 
     def settings(self, written: int) -> tuple[float, ...]:
         """What the op draw_tokens needs to choose the next token, after so many were written: temperature, top_k, top_p, min_p and the number that is drawn for this token, as float32 can hold them."""
@@ -133,21 +148,36 @@ class Sampler:
         if self._changes is not None:
             self._changes.grow(tokens, prompt)
             place = place if self._changes.depend_on_tokens else -1
-        masks = [(None, None)] * (len(guesses) + 1) if self._matcher is None else self._masks(guesses, written, stop_ids)
+        if self._mask is None and Mask.is_needed(s):
+            s.check_vocabulary(size)
+            self._mask = Mask(s, size)
+        if self._matcher is not None:
+            masks = self._masks(guesses, tokens, prompt, stop_ids)
+        else:
+            masks = [(self._left(tokens, prompt, guesses[:i]), None) for i in range(len(guesses) + 1)]
         rows = []
         for i, (allowed, error) in enumerate(masks):
             changes, penalties = (None, Row.penalties) if self._changes is None else (self._changes.after(guesses[:i], written + i), self._changes.penalties)
             rows.append(Row(self.settings(drawn + i), changes, penalties, place, allowed, top, 1.0, error))
         return rows
 
-    def _masks(self, guesses, written, stop_ids):
+    def _left(self, tokens, prompt, guesses, words=None):
+        """The words of what a grammar allows (None: everything) that the settings leave behind a text and these guesses. None where that is everything."""
+        if self._mask is not None:
+            longest = max(map(len, self.sampling.bad_words_ids or ((),)))
+            left = self._mask.words([*tokens[max(prompt, len(tokens) - longest):], *guesses])
+            words = left if words is None else words & left
+        return None if words is None else words.view(np.int32)
+
+    def _masks(self, guesses, tokens, prompt, stop_ids):
         """For each row the words of what the grammar allows, and an error that it has met. None for rows behind a guess that may not come, which nobody will need."""
-        masks, matcher = [], self._matcher if not guesses else self._matcher.copy()
+        masks, matcher, written = [], self._matcher if not guesses else self._matcher.copy(), len(tokens) - prompt
         for i in range(len(guesses) + 1):
             if i > 0 and not matcher.goes_on(guesses[i - 1]):
                 break
             try:
-                masks.append((self._without_ends(matcher.words(), stop_ids if written + i < self.sampling.min_tokens else ()), None))
+                words = self._left(tokens, prompt, guesses[:i], matcher.words()).view(np.uint32)
+                masks.append((self._without_ends(words, stop_ids if written + i < self.sampling.min_tokens else ()), None))
             except ValueError as e:
                 masks.append((None, e))
         return masks + [(None, None)] * (len(guesses) + 1 - len(masks))
@@ -155,10 +185,7 @@ class Sampler:
     @staticmethod
     def _without_ends(words, ends):
         """The words without the bits of these tokens, unless nothing is left: a grammar goes before min_tokens."""
-        left = words.copy() if ends else words
-        for i in ends:
-            if i < 32 * left.size:
-                left[i // 32] &= ~np.uint32(1 << i % 32)
+        left = without(words, ends)
         return (left if left.any() else words).view(np.int32)
 
     def take(self, found: Any) -> int:
@@ -173,14 +200,18 @@ class Sampler:
         return found.id
 
     def _raise_for_no_token(self, ends, size):
+        s = self.sampling
+        if Mask.is_needed(s):
+            allowed, words = "all" if s.allowed_token_ids is None else len(s.allowed_token_ids), len(s.bad_words_ids or ())
+            raise ValueError(f"generate: the settings leave no token; got {allowed} allowed_token_ids and {words} bad_words_ids; expected a token that these, the grammar and min_tokens allow")
         if self._matcher is not None:
-            raise ValueError(f"generate: the grammar leaves no token; got {self.sampling.grammar!r}; expected one that the model's vocabulary can write")
+            raise ValueError(f"generate: the grammar leaves no token; got {s.grammar!r}; expected one that the model's vocabulary can write")
         raise ValueError(f"generate: min_tokens leaves no token; got {ends} tokens that end the text; expected fewer than the vocabulary's {size}")
 
     def __call__(self, logits, tokens=(), prompt=0, stop_ids=()):
         logits = _C.tensor(np.asarray(logits, dtype=np.float32)[None], device="cpu")
         size = logits.shape[1]
-        self._changes = None  # the text may be another one
+        self._changes = self._mask = None  # the text may be another one
         rows = self.rows(size, tokens, prompt, stop_ids, drawn=len(self._numbers))
         return self.take(choose(logits, size, Choices(rows, 1, size)).wait()[0])
 
@@ -202,11 +233,16 @@ class Sampler:
             logits = logits.copy()
             seen, counts = np.unique(np.fromiter(tokens[prompt:], dtype=np.int64), return_counts=True)
             logits[seen] -= counts * s.frequency_penalty + s.presence_penalty
+        if Mask.is_needed(s):
+            s.check_vocabulary(logits.size)
+            logits, forbidden = np.where(bits_of(Mask(s, logits.size).words(list(tokens[prompt:])), logits.size), logits, -np.inf), True
         ends = [i for i in stop_ids if i < logits.size] if len(tokens) - prompt < s.min_tokens else []
         if self._matcher is not None:
             allowed = self._matcher.allowed()
             left = allowed.copy()
             left[ends] = False
+            if Mask.is_needed(s):
+                left, allowed = left & (logits > -np.inf), allowed & (logits > -np.inf)
             logits, forbidden = np.where(left if left.any() else allowed, logits, -np.inf), True  # a grammar goes before min_tokens
         elif ends:
             logits, forbidden = logits.copy(), True

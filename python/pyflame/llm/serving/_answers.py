@@ -56,20 +56,24 @@ class Choice:
     def __init__(self, answer, index, prompt, tokenizer):
         job = answer.job
         self.answer, self.index, self.request, self.reason = answer, index, None, None
-        self._tokenizer, self._pieces = tokenizer, Pieces(tokenizer, job.stops, job.continues[prompt], job.shown)
+        self._tokenizer, self._pieces = tokenizer, Pieces(tokenizer, job.stops, job.continues[prompt], job.shown, job.includes_stop)
         self._parser, self._calls = (Parser(job.tool_format, job.tool_names), 0) if job.tool_format else (None, 0)
         self.tokens, self.cumulative_logprob, self._entries = 0, 0.0, deque()
         self._prompt_tokens, self._first, self._last = len(job.prompts[prompt]), None, None  # the times of two tokens
         self._queue, self._prefill = None, None  # seconds, which the first token brings
+        self.cached_tokens = None  # of the prompt, which the first token and the end bring
 
     def receive(self, event):
         """An event of the engine, on the loop."""
         if self.reason is not None:
             return
+        if event.num_cached_tokens is not None:
+            self.cached_tokens = event.num_cached_tokens
         if isinstance(event, Finished):
             if event.reason in ("stop", "length"):
                 self.cumulative_logprob += event.logprob or 0.0
-                self._finish(self._pieces.finish(), "stop" if self._pieces.stopped else event.reason)
+                ending = self._pieces.feed(event.stop_id) if self.answer.job.includes_stop and event.stop_id is not None else ""
+                self._finish(ending + self._pieces.finish(), "stop" if self._pieces.stopped else event.reason)
             else:
                 self.reason = event.reason
                 self.answer.count_failure(event.reason)
@@ -162,6 +166,7 @@ class Search:
             return
         if any(choice.reason is not None for choice in self.choices):  # nobody waits for it
             return
+        self.choices[0].cached_tokens = event.num_cached_tokens
         for choice, sequence in zip(self.choices, self.beams.sequences):
             choice.take(sequence)
             self.answer.count_token(choice)
@@ -216,7 +221,10 @@ class Answer:
         return sum(c.tokens for c in self.choices)
 
     def usage(self):
-        return {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens, "total_tokens": self.prompt_tokens + self.completion_tokens}
+        """OpenAI's usage. The cached tokens are those that the first choice of each prompt found; there are none in it until the engine has said so of all prompts."""
+        found = {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens, "total_tokens": self.prompt_tokens + self.completion_tokens}
+        cached = [c.cached_tokens for c in self.choices[:: self.job.best_of]]
+        return found if None in cached else {**found, "prompt_tokens_details": {"cached_tokens": sum(cached)}}
 
     def add(self, index, text, entries, reason, calls=()):
         if self._most is not None and len(self.deltas) >= self._most and self.error is None:

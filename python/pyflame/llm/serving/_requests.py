@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 
 from .. import tools as calls
 from .._beams import BeamSearchParams
+from .._intake import last_tokens
+from .._masks import bad_words_ids
 from .._templates import TAKEN
 from ..grammar import Grammar
 
 MOST_CHOICES = 128  # prompts times n, or times best_of
 MOST_STOPS = 16
 MOST_STOP_LENGTH = 1024  # characters
+MOST_WORDS = 1024  # that are not written
 MOST_TOP = 20  # logprobs of other tokens
 MOST_TOOLS = 128
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -33,7 +36,7 @@ class RequestError(Exception):
 # Fields whose work is not available: the values that ask for nothing.
 _NOT_YET = {
     "functions": (), "function_call": ("none",), "modalities": (["text"],), "audio": (), "prediction": (), "web_search_options": (),
-    "prompt_logprobs": (), "chat_template": (), "include_stop_str_in_output": (False,), "skip_special_tokens": (True,), "echo": (False,), "suffix": ("",), "bad_words": ([],), "allowed_token_ids": (),
+    "prompt_logprobs": (), "chat_template": (), "echo": (False,), "suffix": ("",),
     "detokenize": (True,), "return_token_ids": (False,), "return_tokens_as_token_ids": (False,), "logits_processors": ([],), "documents": ([],), "cache_salt": ("",), "thinking_token_budget": (),
 }  # fmt: skip
 
@@ -42,6 +45,7 @@ _NOT_WITH_BEAMS = {
     "stream": (False,), "logprobs": (False,), "stop": ([], ""), "stop_token_ids": ([],), "logit_bias": ({},), "top_p": (1, 1.0), "min_p": (0, 0.0), "top_k": (-1, 0), "min_tokens": (0,),
     "repetition_penalty": (1, 1.0), "presence_penalty": (0, 0.0), "frequency_penalty": (0, 0.0), "tools": ([],), "response_format": ({"type": "text"},), "structured_outputs": ({},),
     "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (),
+    "bad_words": ([],), "allowed_token_ids": (), "include_stop_str_in_output": (False,),
 }  # fmt: skip
 
 
@@ -142,6 +146,7 @@ class Job:
     lora: str = None  # the name of an adapter
     beams: list = None  # of each prompt a BeamSearchParams: the n best texts of a search are its choices
     shown: frozenset = frozenset()  # special tokens that are part of the text
+    includes_stop: bool = False  # the text has what ended it
 
 
 def _stops(f):
@@ -152,6 +157,22 @@ def _stops(f):
     if len(stops) > MOST_STOPS or not all(0 < len(f.text("stop", s)) <= MOST_STOP_LENGTH for s in stops):
         raise f.wrong("stop", "the stop texts do not fit", f"{len(stops)} texts of {', '.join(str(len(s)) for s in stops[:4])} characters", f"at most {MOST_STOPS} texts of 1 to {MOST_STOP_LENGTH} characters")
     return tuple(stops)
+
+
+def _bad_words(f, tokenizer):
+    """The token ids of the words that are not written. RequestError."""
+    words = f.get("bad_words", list, [])
+    if len(words) > MOST_WORDS or not all(0 < len(f.text("bad_words", w)) <= MOST_STOP_LENGTH for w in words):
+        raise f.wrong("bad_words", "bad_words do not fit", f"{len(words)} texts of {', '.join(str(len(w)) for w in words[:4])} characters", f"at most {MOST_WORDS} texts of 1 to {MOST_STOP_LENGTH} characters")
+    return bad_words_ids(tokenizer, words)
+
+
+def _allowed_ids(f, known):
+    """The tokens that may be drawn, or None for all. RequestError."""
+    ids = f.get("allowed_token_ids", list)
+    if ids == []:
+        raise f.wrong("allowed_token_ids", "allowed_token_ids is empty", "no token", "one at least, or null for all")
+    return None if ids is None else _ids(f, "allowed_token_ids", ids, known)
 
 
 def _ids(f, name, value, vocab):
@@ -178,18 +199,21 @@ def _logit_bias(f, vocab):
 
 
 _NUMBERS = (  # field, type, least, greatest
-    ("temperature", float, 0, 100), ("top_p", float, 1e-9, 1), ("min_p", float, 0, 1), ("repetition_penalty", float, 1e-6, 100), ("presence_penalty", float, -2, 2),
+    ("temperature", float, 0, 100), ("top_p", float, 0, 1), ("min_p", float, 0, 1), ("repetition_penalty", float, 1e-6, 100), ("presence_penalty", float, -2, 2),
     ("frequency_penalty", float, -2, 2), ("top_k", int, -1, 1 << 31), ("min_tokens", int, 0, 1 << 31), ("seed", int, -(1 << 63), (1 << 64) - 1),
 )  # fmt: skip
 
 
 def _sampling(f, model):
     given = {name: f.get(name, kind, None, low, high) for name, kind, low, high in _NUMBERS}
+    if given["top_p"] == 0:
+        raise f.wrong("top_p", "top_p is out of range", "0.0", "0 < top_p <= 1; hint: temperature 0 takes the likeliest token")
     if given["top_k"] == -1:  # another way to say: all
         given["top_k"] = 0
     if given["seed"] is not None:
         given["seed"] %= 1 << 64
     given["logit_bias"] = _logit_bias(f, model._known()) or None
+    given["allowed_token_ids"], given["bad_words_ids"] = _allowed_ids(f, model._known()), _bad_words(f, model.tokenizer) or None
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -200,8 +224,7 @@ def _truncated(f, prompts, most):
         return prompts
     if count < -1 or count == 0:
         raise f.wrong("truncate_prompt_tokens", "truncate_prompt_tokens is out of range", count, "at least 1, or -1 for as many as there is room for")
-    count = max(1, most) if count == -1 else count
-    return [ids[-count:] for ids in prompts]
+    return [last_tokens(ids, count, most) for ids in prompts]
 
 
 def _common(f, model, prompts, continues, most_tokens, default):
@@ -230,11 +253,13 @@ def _common(f, model, prompts, continues, most_tokens, default):
     include_usage, continuous = options.get("include_usage", bool, False), options.get("continuous_usage_stats", bool, False)
     stop_ids = frozenset(_ids(f, "stop_token_ids", f.get("stop_token_ids", list, []), model.config.vocab))
     f.get("user", str)
+    shown = frozenset() if f.get("skip_special_tokens", bool, True) else model.tokenizer.special_ids
     beams = _beams(f, n, best_of, room) if f.get("use_beam_search", bool, False) else None
     return Job(
         prompts=prompts, continues=continues, max_tokens=room, n=n, best_of=best_of, sampling=_sampling(f, model), stops=_stops(f), priority=f.get("priority", int, 0, -(1 << 31), 1 << 31),
         stop_ids=stop_ids if f.get("ignore_eos", bool, False) else stop_ids | model.end_ids, stream=f.get("stream", bool, False),
         include_usage=include_usage, continuous_usage=include_usage and continuous, beams=beams,
+        shown=shown, includes_stop=f.get("include_stop_str_in_output", bool, False),
     )  # fmt: skip
 
 
@@ -409,7 +434,7 @@ def _take_tools(f, job, model, tools, choice):
     form = model.tool_format()
     functions = [t["function"] for t in tools]
     job.tool_format, job.tool_names = form, frozenset(t["name"] for t in functions)
-    job.shown = calls.shown_ids(form, model.tokenizer)
+    job.shown |= calls.shown_ids(form, model.tokenizer)
     try:
         grammar = calls.grammar_of(form, functions, choice, f.get("parallel_tool_calls", bool, True), model.tokenizer)
     except ValueError as e:

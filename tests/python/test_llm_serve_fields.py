@@ -1,0 +1,87 @@
+"""Fields of vLLM in requests to `pyflame serve`: which tokens may come, what is part of the text, and what the usage says of the cache."""
+import pytest
+
+for package in ("regex", "jinja2", "aiohttp", "prometheus_client"):
+    pytest.importorskip(package, reason=f"the package {package} is not installed")
+from llm_client import CHAT, COMPLETE, HELLO, Running, echo, lm, start, text_of  # noqa: E402, F401
+from pyflame.llm.engine import Engine  # noqa: E402
+
+
+@pytest.fixture
+def running(lm):  # noqa: F811
+    running = Running(lm, Engine(lm, max_num_seqs=4, max_model_len=512), name="small")
+    yield running
+    running.end()
+
+
+def writes(lm, text):  # noqa: F811
+    return lambda prompt: lm.tokenizer.encode(text, add_special=False)
+
+
+def test_the_settings_reach_the_engine(echo, lm):  # noqa: F811
+    echo.ask(CHAT, {**HELLO, "bad_words": ["the"], "allowed_token_ids": [5, 6]})
+    sampling = echo.engine.requests[-1].sampling
+    assert sampling.allowed_token_ids == [5, 6]
+    assert sampling.bad_words_ids == [lm.tokenizer.encode(text, add_special=False) for text in ("the", " the")]
+    echo.ask(CHAT, {**HELLO, "bad_words": [], "allowed_token_ids": None, "include_stop_str_in_output": False, "skip_special_tokens": True})
+    assert echo.engine.requests[-1].sampling.bad_words_ids is None
+
+
+def test_words_that_are_not_written(running, lm):  # noqa: F811
+    body = {"prompt": "the window", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+    plain = running.ask(COMPLETE, body)["choices"][0]["text"]
+    ids = list(lm.tokens("the window", 12, lm._sampling({"temperature": 0}), stop_ids=()))
+    word = next(t for t in map(lm.tokenizer.decode, [[i] for i in ids]) if t.isprintable() and len(lm.tokenizer.encode(t, add_special=False)) == 1)
+    [forbidden] = lm.tokenizer.encode(word, add_special=False)
+    entries = running.ask(COMPLETE, {**body, "bad_words": [word], "logprobs": 0})["choices"][0]
+    assert entries["text"] != plain and lm.tokenizer.token_bytes(forbidden).decode() not in entries["logprobs"]["tokens"]
+    only = running.ask(COMPLETE, {**body, "allowed_token_ids": [forbidden]})["choices"][0]
+    assert only["text"].strip() == (word * 12).strip()
+
+
+def test_the_stop_is_part_of_the_text(start, lm):  # noqa: F811
+    echo = start(writes(lm, "one STOP two"))  # noqa: F811
+    for stop, want in (("STOP", "one STOP"), (["two", "TO"], "one STO"), ("never", "one STOP two")):
+        body = {**HELLO, "stop": stop, "include_stop_str_in_output": True}
+        assert echo.ask(CHAT, body)["choices"][0]["message"]["content"] == want
+        chunks = echo.stream(CHAT, {**body, "logprobs": True}).rest()
+        assert text_of(chunks) == want and chunks[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_the_token_that_ends_the_text_is_part_of_it(running, lm):  # noqa: F811
+    end = min(lm.end_ids)
+    body = {"prompt": "the window", "max_tokens": 5, "temperature": 0, "logit_bias": {str(end): 100}}
+    for fields, want in (({}, ""), ({"skip_special_tokens": False}, ""), ({"include_stop_str_in_output": True}, ""),
+                         ({"include_stop_str_in_output": True, "skip_special_tokens": False}, lm.tokenizer.token(end))):  # fmt: skip
+        choice = running.ask(COMPLETE, {**body, **fields})["choices"][0]
+        assert (choice["text"], choice["finish_reason"]) == (want, "stop")
+        assert text_of(running.stream(COMPLETE, {**body, **fields}).rest()) == want
+
+
+def test_names_of_special_tokens(start, lm):  # noqa: F811
+    special = min(lm.tokenizer.special_ids)
+    echo = start(lambda prompt: [special, *lm.tokenizer.encode("one", add_special=False)])  # noqa: F811
+    assert echo.ask(COMPLETE, {"prompt": "x"})["choices"][0]["text"] == "one"
+    assert echo.ask(COMPLETE, {"prompt": "x", "skip_special_tokens": False})["choices"][0]["text"] == lm.tokenizer.token(special) + "one"
+
+
+def test_tokens_that_the_cache_had(running):
+    ids = list(range(5, 55))
+
+    def details(**fields):
+        return running.ask(COMPLETE, {"prompt": ids, "max_tokens": 3, "ignore_eos": True, **fields})["usage"]["prompt_tokens_details"]
+
+    assert details() == {"cached_tokens": 0} and details() == {"cached_tokens": 48} and details(n=2) == {"cached_tokens": 48}
+    assert details(prompt=[ids, ids[:20]]) == {"cached_tokens": 48 + 16}
+    chunks = running.stream(COMPLETE, {"prompt": ids, "max_tokens": 3, "ignore_eos": True, "stream_options": {"include_usage": True}}).rest()
+    assert chunks[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 48}
+
+
+def test_an_engine_that_does_not_count(echo):  # noqa: F811
+    assert "prompt_tokens_details" not in echo.ask(CHAT, HELLO)["usage"]
+
+
+def test_top_p_of_zero_says_what_to_do(echo):  # noqa: F811
+    message = echo.error(CHAT, {**HELLO, "top_p": 0})["message"]
+    assert message == "chat: top_p is out of range; got 0.0; expected 0 < top_p <= 1; hint: temperature 0 takes the likeliest token"
+    assert echo.ask(CHAT, {**HELLO, "top_p": 1e-300}) and echo.engine.requests[-1].sampling.top_p == 1e-300
