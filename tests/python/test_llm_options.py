@@ -1,6 +1,9 @@
 """Options of pf.llm.LLM and Engine by vLLM's names: a default seed, a share of a GPU's memory, another tokenizer, no shared beginnings, and names that are refused with what to do."""
+import dataclasses
 import inspect
 import json
+import pathlib
+import re
 import shutil
 
 import pytest
@@ -110,3 +113,11 @@ def test_values_that_ask_for_nothing_are_taken(lm):
     with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
         LLM(lm, nonsense=1)
     assert not {"options", "trust_remote_code"} & set(inspect.signature(LLM).parameters)
+
+
+def test_cpp_has_the_same_names():
+    """fields.def has the names of Python's classes, in their order."""
+    path = pathlib.Path(__file__).parents[2] / "src/pyflame/llm/fields.def"
+    found = re.findall(r"^(LLM_OPTION|SAMPLING_PARAM)\(.*, (\w+)\)$", path.read_text(), re.MULTILINE)
+    options = [n for n in inspect.signature(LLM).parameters if n not in ("model", "use_tqdm_on_load")]
+    assert found == [("LLM_OPTION", n) for n in options] + [("SAMPLING_PARAM", f.name) for f in dataclasses.fields(SamplingParams)]
