@@ -92,6 +92,7 @@ def test_reasons(monkeypatch):
     assert measure._reasons([10.0] * 30, 0.01, True, quiet, quiet, 1.0, False) == []
     assert "100 involuntary switches a second" in measure._reasons(noisy, 0.01, True, quiet, {"involuntary_switches": 100}, 1.0, False)[0]
     assert "warm-up ended" in measure._reasons(noisy, 0.01, False, quiet, quiet, 1.0, False)[0]
+    assert "2 programs were compiled during the samples" in measure._reasons(noisy, 0.01, True, quiet, quiet, 1.0, False, 2)[0]
     assert "drifted by +50.0%" in measure._reasons([10.0] * 10 + [12.0] * 10 + [15.0] * 10, 0.01, True, quiet, quiet, 1.0, False)[0]
     assert "power limit, 300 W" in measure._reasons(noisy, 0.01, True, quiet, {**quiet, "power_limit": True, "power_limit_w": 300.0}, 1.0, False)[0]
     assert "from 1000 to 1500 MHz" in measure._reasons(noisy, 0.01, True, {**quiet, "clock_mhz": 1000.0}, {**quiet, "clock_mhz": 1500.0}, 1.0, False)[0]
@@ -151,17 +152,70 @@ def test_errors_of_the_function_are_raised():
         pf.bench(broken)
 
 
+def at_pci(root, card, address):
+    """The folder of a card's device, which is a link to that of its PCI address, as in sysfs."""
+    folder = root / "pci" / address
+    folder.mkdir(parents=True)
+    (root / card).mkdir()
+    (root / card / "device").symlink_to(folder)
+    return root / card / "device"
+
+
+def test_an_amd_gpu_is_found_by_its_pci_address(tmp_path):
+    """Variables such as HIP_VISIBLE_DEVICES change the numbers of GPUs."""
+    for card, address, mhz in (("card0", "0000:03:00.0", 500), ("card1", "0000:83:00.0", 900)):
+        (at_pci(tmp_path, card, address) / "pp_dpm_sclk").write_text(f"0: {mhz}Mhz *\n")
+    assert [environment.amd_state(a, tmp_path, tmp_path)["clock_max_mhz"] for a in ("0000:83:00.0", "0000:03:00.0")] == [900.0, 500.0]
+
+
+def test_other_processes_on_an_amd_gpu(tmp_path):
+    import os
+
+    (at_pci(tmp_path, "card0", "0000:83:00.0") / "pp_dpm_sclk").write_text("0: 500Mhz *\n")
+    kfd = tmp_path / "kfd"
+    for node, number, location in ((0, 0, 0), (1, 4711, 0x300), (2, 4712, 0x8300)):
+        folder = kfd / "topology" / "nodes" / str(node)
+        folder.mkdir(parents=True)
+        (folder / "properties").write_text(f"simd_count 4\nlocation_id {location}\ndomain 0\n")
+        (folder / "gpu_id").write_text(f"{number}\n")
+    for pid, number, used in ((os.getpid(), 4712, 9), (1, 4712, 9), (2, 4711, 9), (3, 4712, 0)):
+        (kfd / "proc" / str(pid)).mkdir(parents=True)
+        (kfd / "proc" / str(pid) / f"vram_{number}").write_text(f"{used}\n")
+    after = environment.amd_state("0000:83:00.0", tmp_path, kfd)
+    assert after["other_processes"] == 1
+    assert environment.limits({}, after) == ["1 other process uses this GPU; hint: stop it, or take another GPU"]
+    assert environment.limits({}, {"other_processes": 2.0}) == ["2 other processes use this GPU; hint: stop them, or take another GPU"]
+
+
+def test_a_gpu_of_nvidia_is_found_by_its_pci_address(monkeypatch):
+    asked = []
+
+    class Library:
+        def __getattr__(self, name):
+            def call(*arguments):
+                asked.append((name, arguments[0]))
+                return 0
+
+            return call
+
+    nvml = environment._Nvml()
+    nvml.library = Library()
+    monkeypatch.setattr(environment, "_nvml", [nvml])
+    monkeypatch.setattr(environment, "_C", type("Core", (), {"device_info": staticmethod(lambda device: {"pci": "0000:65:00.0"})}))
+    assert environment.state("cuda:1")["other_processes"] == 0 and asked[0] == ("nvmlDeviceGetHandleByPciBusId_v2", b"0000:65:00.0")
+
+
 def test_clocks_of_an_amd_gpu(tmp_path):
-    card = tmp_path / "card1" / "device"
+    card = at_pci(tmp_path, "card1", "0000:83:00.0")
     hwmon = card / "hwmon" / "hwmon3"
     hwmon.mkdir(parents=True)
     (tmp_path / "card0" / "device").mkdir(parents=True)  # of another driver
     for path, text in ((card / "pp_dpm_sclk", "0: 500Mhz *"), (card / "gpu_busy_percent", "97"), (hwmon / "freq1_input", "2100000000"), (hwmon / "temp1_input", "61000"),
                        (hwmon / "temp1_crit", "100000"), (hwmon / "power1_average", "299000000"), (hwmon / "power1_cap", "300000000")):
         path.write_text(text + "\n")
-    assert environment.amd_state(0, tmp_path) == {"clock_mhz": 2100.0, "clock_max_mhz": 500.0, "temperature_c": 61.0, "power_w": 299.0, "power_limit_w": 300.0, "busy_percent": 97.0, "power_limit": True,
+    assert environment.amd_state("0000:83:00.0", tmp_path, tmp_path / "kfd") == {"clock_mhz": 2100.0, "clock_max_mhz": 500.0, "temperature_c": 61.0, "power_w": 299.0, "power_limit_w": 300.0, "busy_percent": 97.0, "power_limit": True,
                                                   "thermal_limit": False, "xcd_clocks_unknown": "gpu_metrics cannot be read: No such file or directory"}
-    assert environment.amd_state(1, tmp_path) == {}
+    assert environment.amd_state("0000:03:00.0", tmp_path, tmp_path / "kfd") == {}
 
 
 # ---- records

@@ -367,6 +367,20 @@ def test_slow_candidates_are_no_quiet_program():
     assert [q.stop(t, (7, 1), (0, 0)) for t in (0, 60, 61)] == [None, None, "hung"]
 
 
+def test_a_program_that_prepares_for_long_is_not_idle():
+    from pyflame.tuning.watch import Quiet
+
+    q = Quiet(idle=20, hang=60)
+    assert [q.stop(t, None, (0, 0), computes=False) for t in (0, 50, 300)] == [None] * 3
+    assert [q.stop(t, None, (0, 0), computes=True) for t in (301, 320, 321)] == [None, None, "stopped"]
+
+
+def test_a_program_that_prepares_for_long_is_measured(tmp_path):
+    (tmp_path / "late.py").write_text("import time\ntime.sleep(4)\nimport pyflame as pf\nx = pf.randn(64, 96)\nfor _ in range(4):\n    print((x @ x.T).sum().item())\n")
+    ran = tune(tmp_path, "--idle", "1", "--compare", "0", "late.py")
+    assert ran.returncode == 0 and "1 problems, 0 entries" not in ran.stdout and "matmul" in ran.stdout, ran.stdout + ran.stderr
+
+
 def test_programs_of_pytorch_are_told_another_way(tmp_path):
     (tmp_path / "theirs.py").write_text("import torch\n")
     ran = tune(tmp_path, "theirs.py")

@@ -133,26 +133,31 @@ def test_any_bytes_give_clocks_or_a_reason():
         assert (clocks is None) != (why is None) and all(0 < c < 0xFFFF for c in clocks or [1])
 
 
+PCI = "0000:83:00.0"
+
+
 @pytest.fixture
 def card(tmp_path):
-    folder = tmp_path / "card1" / "device"
+    folder = tmp_path / "pci" / PCI  # the card's device is a link to it, as in sysfs
     (folder / "hwmon" / "hwmon3").mkdir(parents=True)
+    (tmp_path / "card1").mkdir()
+    (tmp_path / "card1" / "device").symlink_to(folder)
     (folder / "pp_dpm_sclk").write_text("S: 19Mhz\n0: 132Mhz\n1: 2100Mhz *\n")
     return folder
 
 
 def test_the_state_of_a_gpu_has_them(card, tmp_path):
     (card / "gpu_metrics").write_bytes(table("6"))
-    assert environment.amd_state(0, tmp_path) == {"clock_max_mhz": 2100.0, "xcd_clocks_mhz": XCDS, "xcd_clock_low_mhz": 1893, "xcd_clock_high_mhz": 2100, "xcd_clock_spread_mhz": 207}
+    assert environment.amd_state(PCI, tmp_path, tmp_path) == {"clock_max_mhz": 2100.0, "xcd_clocks_mhz": XCDS, "xcd_clock_low_mhz": 1893, "xcd_clock_high_mhz": 2100, "xcd_clock_spread_mhz": 207}
 
 
 def test_the_state_says_why_it_has_none(card, tmp_path):
-    assert environment.amd_state(0, tmp_path)["xcd_clocks_unknown"] == "gpu_metrics cannot be read: No such file or directory"
+    assert environment.amd_state(PCI, tmp_path, tmp_path)["xcd_clocks_unknown"] == "gpu_metrics cannot be read: No such file or directory"
     (card / "gpu_metrics").mkdir()
-    assert environment.amd_state(0, tmp_path)["xcd_clocks_unknown"] == "gpu_metrics cannot be read: Is a directory"
+    assert environment.amd_state(PCI, tmp_path, tmp_path)["xcd_clocks_unknown"] == "gpu_metrics cannot be read: Is a directory"
     (card / "gpu_metrics").rmdir()
     (card / "gpu_metrics").write_bytes(table("6")[:50])
-    found = environment.amd_state(0, tmp_path)
+    found = environment.amd_state(PCI, tmp_path, tmp_path)
     assert found["xcd_clocks_unknown"] == "gpu_metrics has 50 bytes, and its header says 1664" and "xcd_clocks_mhz" not in found
 
 

@@ -12,8 +12,10 @@ from .. import _C
 from . import gpu_metrics
 
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 128 << 20, "rocm": 256 << 20}  # where the size of the last-level cache is not read: the largest that GPUs have
+NVML_TOO_SMALL = 7  # the answer to a question about processes that has no room for them; their number is there
 THERMAL, POWER = 0x60, 0x8C  # NVML's reasons: software and hardware thermal slowdown; power cap, hardware slowdown, power brake
 SYSFS = pathlib.Path("/sys/class/drm")
+KFD = pathlib.Path("/sys/class/kfd/kfd")  # AMD's processes on GPUs, and the numbers that they have there
 # Variables that change how fast something is: those that `pyflame doctor` judges, and those of NVIDIA's software and of threads.
 SETTINGS = ("PYFLAME_", "HSA", "HIP_", "ROC", "AMD_", "GPU_", "DEBUG_CLR_", "DEBUG_HIP_", "HIPBLASLT_", "MIOPEN_", "TENSILE_", "AITER_", "NCCL_", "RCCL_", "PYTORCH_", "TORCH", "VLLM_", "TRITON_", "OPTIMIZE_EPILOGUE",
             "WORLD_SIZE", "CUDA_", "CUBLAS", "CUDNN_", "NVIDIA_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "MALLOC_", "LD_PRELOAD")
@@ -67,11 +69,12 @@ class _Nvml:
         except OSError:
             pass
 
-    def read(self, index):
+    def read(self, pci):
+        """Of the GPU at a PCI address: numbers of CUDA depend on the environment, those of NVML do not."""
         if self.library is None:
             return {}
         handle, found = ctypes.c_void_p(), {}
-        if self.library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) != 0:
+        if self.library.nvmlDeviceGetHandleByPciBusId_v2(pci.encode(), ctypes.byref(handle)) != 0:
             return {}
 
         def number(name, kind, *arguments):
@@ -88,6 +91,9 @@ class _Nvml:
         reasons = number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong)
         if reasons is not None:
             found["thermal_limit"], found["power_limit"] = bool(reasons & THERMAL), bool(reasons & POWER)
+        processes = ctypes.c_uint(0)
+        if self.library.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(processes), None) in (0, NVML_TOO_SMALL):
+            found["other_processes"] = max(0, processes.value - 1)
         return {k: v for k, v in found.items() if v is not None}
 
 
@@ -110,18 +116,36 @@ def _highest_level(path):
     return max(map(float, levels), default=None)
 
 
-def amd_state(index, root=SYSFS):
-    """Clocks, temperature and power of the GPU with this number among the cards of amdgpu. `root` is a folder like /sys/class/drm. `xcd_clocks_mhz` is there for
+def _amd_processes(pci, root):
+    """How many processes but this one have memory on the GPU at a PCI address; None where the driver does not say so."""
+    found = re.fullmatch(r"([0-9a-fA-F]+):([0-9a-fA-F]+):([0-9a-fA-F]+)\.([0-7])", pci)
+    if not found:
+        return None
+    domain, bus, slot, function = (int(part, 16) for part in found.groups())
+    for node in root.glob("topology/nodes/*"):
+        try:
+            properties = dict(line.split() for line in (node / "properties").read_text().splitlines() if len(line.split()) == 2)
+            number = (node / "gpu_id").read_text().strip()
+        except OSError:
+            continue
+        if number != "0" and int(properties.get("location_id", -1)) == bus << 8 | slot << 3 | function and int(properties.get("domain", 0)) == domain:
+            return sum(1 for process in root.glob("proc/[0-9]*") if process.name != str(os.getpid()) and _number(process / f"vram_{number}"))
+    return None
+
+
+def amd_state(pci, root=SYSFS, kfd=KFD):
+    """Clocks, temperature, power and other processes of amdgpu's card at a PCI address. `root` is a folder like /sys/class/drm, `kfd` one like /sys/class/kfd/kfd. `xcd_clocks_mhz` is there for
     GPUs whose driver tells the clock of each XCD, with the lowest, the highest and their spread; `xcd_clocks_unknown` says why it is not."""
-    cards = [c / "device" for c in sorted(root.glob("card[0-9]*"), key=lambda c: (len(c.name), c.name)) if (c / "device" / "pp_dpm_sclk").exists()]
-    if index >= len(cards):
+    cards = [c / "device" for c in root.glob("card[0-9]*") if (c / "device" / "pp_dpm_sclk").exists()]
+    card = next((c for c in cards if c.resolve().name.lower() == pci.lower()), None)
+    if card is None:
         return {}
-    card = cards[index]
     found = {"clock_max_mhz": _highest_level(card / "pp_dpm_sclk"), **gpu_metrics.state(card)}
     hwmon = next(iter(sorted((card / "hwmon").glob("hwmon*"))), card)
     for name, path, scale in (("clock_mhz", hwmon / "freq1_input", 1e-6), ("memory_clock_mhz", hwmon / "freq2_input", 1e-6), ("temperature_c", hwmon / "temp1_input", 1e-3),
                               ("power_w", hwmon / "power1_average", 1e-6), ("power_limit_w", hwmon / "power1_cap", 1e-6), ("busy_percent", card / "gpu_busy_percent", 1)):
         found[name] = _number(path, scale)
+    found["other_processes"] = _amd_processes(pci, kfd)
     limit, critical = _number(hwmon / "power1_cap", 1e-6), _number(hwmon / "temp1_crit", 1e-3)
     if found["power_w"] is not None and limit:
         found["power_limit"] = found["power_w"] >= 0.98 * limit
@@ -134,13 +158,13 @@ def state(device):
     """What changes while a program runs: clocks, power, temperature, the load of the machine. Entries that cannot be read are missing."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     found = {"involuntary_switches": usage.ru_nivcsw, "load": os.getloadavg()[0]}
-    kind, _, index = str(device).partition(":")
+    kind = str(device).partition(":")[0]
     if kind == "cuda":
         if not _nvml:
             _nvml.append(_Nvml())
-        found.update(_nvml[0].read(int(index or 0)))
+        found.update(_nvml[0].read(_C.device_info(str(device)).get("pci", "")))
     elif kind == "rocm":
-        found.update(amd_state(int(index or 0)))
+        found.update(amd_state(_C.device_info(str(device)).get("pci", "")))
     else:
         mhz = _number(pathlib.Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq"), 1e-3)
         found.update({} if mhz is None else {"clock_mhz": mhz})
@@ -148,8 +172,10 @@ def state(device):
 
 
 def limits(before, after):
-    """Reasons for noise that two states of the device show: limits of temperature and power, a clock that changed."""
+    """Reasons for noise that two states of the device show: other processes on a GPU, limits of temperature and power, a clock that changed."""
     found = []
+    if others := int(after.get("other_processes", 0)):
+        found.append(f"{others} other process{'es' * (others > 1)} use{'s' * (others == 1)} this GPU; hint: stop {'them' if others > 1 else 'it'}, or take another GPU")
     if after.get("thermal_limit"):
         found.append(f"the device lowers its clock because of its temperature, {after.get('temperature_c', 0):.0f} degrees")
     if after.get("power_limit"):

@@ -300,7 +300,7 @@ def _fallbacks():
     return {(f["op"], f["device"], f["ran_on"], f["reason"]): (f["times"], f"{f['op']} on {f['device']} runs on {f['ran_on']}: {f['reason']}") for f in _C.fallbacks()}
 
 
-def _reasons(samples, relative, warm, before, after, seconds, host_bound):
+def _reasons(samples, relative, warm, before, after, seconds, host_bound, compiled=0):
     found = []
     low, high = median_interval(samples)
     middle = statistics.median(samples)
@@ -309,6 +309,8 @@ def _reasons(samples, relative, warm, before, after, seconds, host_bound):
     switches = (after["involuntary_switches"] - before["involuntary_switches"]) / max(seconds, 1e-9)
     if switches > SWITCHES:
         found.append(f"other processes used these cores: {switches:.0f} involuntary switches a second; hint: stop them, or bind this one with taskset")
+    if compiled:
+        found.append(f"{compiled} program{'s' * (compiled > 1)} {'were' if compiled > 1 else 'was'} compiled during the samples: the function computes something new in some of its calls")
     if not warm:
         found.append("the warm-up ended without two equal groups of samples; hint: a larger max_seconds")
     if abs(drift_of(samples)) > STEADY:
@@ -352,10 +354,10 @@ def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, c
     timer.queue_ahead(calls)
     sampling = Sampling(timer.sample, relative, min_samples, max_seconds, tell=tell)
     warm = sampling.warm_up(calls)
-    before, fallbacks, start = environment.state(device), _fallbacks(), time.perf_counter()
+    before, fallbacks, programs, start = environment.state(device), _fallbacks(), _C.program_cache_stats()["misses"], time.perf_counter()
     figures, wall, submit = sampling.run(calls)
     notes += [f"fallback: {text}" for key, (times, text) in _fallbacks().items() if times > fallbacks.get(key, (0,))[0]]
-    seconds, after = time.perf_counter() - start, environment.state(device)
+    seconds, after, compiled = time.perf_counter() - start, environment.state(device), _C.program_cache_stats()["misses"] - programs
     if "xcd_clocks_mhz" in after:
         after.update(timer.clocks_of_xcds(calls))
         notes += [f"{text} while they compute"] if (text := gpu_metrics.sentence(after)) else []
@@ -365,7 +367,7 @@ def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, c
     if host_bound:
         notes.append(f"host-bound: the host needs {_ms(statistics.median(submit))} to submit a call, and the device waits for it")
     return Measurement(name or _name_of(fn), device, figures, wall, submit, calls, first * 1e3, sampling.warmup_calls, cache, relative,
-                       _reasons(figures, relative, warm, before, after, seconds, host_bound), notes, flops, bytes, [_describe(a) for a in args] + [f"{k}={_describe(v)}" for k, v in kwargs.items()],
+                       _reasons(figures, relative, warm, before, after, seconds, host_bound, compiled), notes, flops, bytes, [_describe(a) for a in args] + [f"{k}={_describe(v)}" for k, v in kwargs.items()],
                        {**environment.describe(device, fn), "state": after}, time.time())
 
 

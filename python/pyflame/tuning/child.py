@@ -6,6 +6,7 @@ which something was compiled does not count."""
 import argparse
 import math
 import sys
+import threading
 import time
 
 from ..profiler.run import run_program
@@ -15,6 +16,9 @@ BLOCK = 0.05  # seconds that a block should take
 FIRST, MOST = 4, 1000  # steps of a block
 OBSERVED = 3  # outputs of a module that are recorded; fewer than SKIPPED
 FEWEST = 8  # steps; with fewer, the program is timed as a whole
+
+
+LOOK = 0.2  # seconds between two looks whether the program computes
 
 
 class Steps:
@@ -63,6 +67,17 @@ class Steps:
                 self._say("block", seconds)
 
 
+def say_when_it_computes(say, compiled):
+    """Writes `computes` when the program's first ops are compiled; what comes before (imports, data) may take any time. compiled: how many programs were compiled so far."""
+
+    def watch():
+        while not compiled():
+            time.sleep(LOOK)
+        say("computes", time.perf_counter())
+
+    threading.Thread(target=watch, name="pyflame-tuning", daemon=True).start()
+
+
 def main():
     p = argparse.ArgumentParser(add_help=False)
     p.add_argument("--report", required=True)
@@ -82,7 +97,10 @@ def main():
     def say(word, value):
         report.write(f"{word} {value}\n")
 
-    steps, observer = Steps(say, pf.synchronize, compiled=lambda: pf.program_cache_stats()["misses"]), None
+    def compiled():
+        return pf.program_cache_stats()["misses"]
+
+    steps, observer = Steps(say, pf.synchronize, compiled=compiled), None
     if args.observe:
         from ..optimizing.observe import Observer
 
@@ -90,6 +108,7 @@ def main():
     pf.optim.optimizer.register_optimizer_step_post_hook(lambda *_: steps.end_of("optimizer"))
     _count_calls(pf, steps, observer)
     say("start", time.perf_counter())
+    say_when_it_computes(say, compiled)
     code = run_program(file, args.module, arguments)
     if code == 0:
         pf.synchronize()

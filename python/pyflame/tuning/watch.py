@@ -1,5 +1,6 @@
 """Runs a program in a child process, restarts it where a candidate ended it or hangs, and shows progress."""
 import contextlib
+import itertools
 import os
 import signal
 import sqlite3
@@ -102,6 +103,13 @@ def _read_report(path, outcome):
                     setattr(outcome, word, float(at))
 
 
+def _computes(path):
+    """Whether the program has begun to compute, by its report."""
+    with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as f:
+        return any(line.startswith("computes ") for line in itertools.islice(f, 3))
+    return False
+
+
 def _end(process):
     """Ends the process and what it started."""
     for sig, wait in ((signal.SIGTERM, 3), (signal.SIGKILL, 30)):
@@ -141,15 +149,15 @@ def in_turns(pairs):
 
 
 class Quiet:
-    """Decides when a program is stopped: nothing new for `idle` seconds, or a candidate that runs for more than `hang` seconds. Once the candidates of a problem have passed their first
+    """Decides when a program is stopped: nothing new for `idle` seconds since it computes, or a candidate that runs for more than `hang` seconds. Once the candidates of a problem have passed their first
     runs, they are timed in turns and nothing is written until the result is; slow candidates take longer for that than `idle`, so it may last as long as `hang`."""
 
     def __init__(self, idle, hang):
         self.idle, self.hang, self.at, self.seen, self.counts, self.timing = idle, hang, 0.0, None, None, False
 
-    def stop(self, seconds, running, counts):
-        """'hung', 'stopped' or None. running: the candidate in its first run, or None; counts: what is stored."""
-        if (running, counts) != self.seen:
+    def stop(self, seconds, running, counts, computes=True):
+        """'hung', 'stopped' or None. running: the candidate in its first run, or None; counts: what is stored; computes: whether the program has begun to compute."""
+        if (running, counts) != self.seen or not computes:
             self.seen, self.at = (running, counts), seconds
         if counts != self.counts:
             self.counts, self.timing = counts, False
@@ -172,9 +180,10 @@ def measure(words, report, log, path, since, budget, idle, hang, progress, furth
             now = [row for row in database.running() if row[:2] not in before]
             counts = database.counts(since)
             part = (spent + seconds) / budget
-            doing = f"  {now[-1][2]} {now[-1][4]}" if now else ""
+            computes = _computes(report)
+            doing = f"  {now[-1][2]} {now[-1][4]}" if now else "" if computes else "  the program has not computed anything yet"
             progress.show(part, f"{spent + seconds:.0f} s of {budget:.0f} s, {counts[0]} problems, {counts[1]} entries{doing}")
-            return activity.stop(seconds, now[-1][:2] if now else None, counts)
+            return activity.stop(seconds, now[-1][:2] if now else None, counts, computes)
 
         environment["PYFLAME_TUNE_BUDGET_MS"] = str(max(1, round(1000 * (budget - spent))))
         outcome = run_once(words, report, log, environment, stop)
