@@ -26,12 +26,14 @@ from .sampling import Sampling
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
+    from collections.abc import Callable, Sequence
+    from typing import Any, TypeVar
 
     from .._annotations import Device, DType
     from ._speculation import SpeculativeConfig
     from .tokenizer import Tokenizer
+
+    Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 _DTYPES = {"auto": None, "float": _C.float32, "float32": _C.float32, "half": _C.float16, "float16": _C.float16, "bfloat16": _C.bfloat16}
 _NO_LIMIT = 1 << 60
@@ -409,7 +411,7 @@ _REFUSED = {  # arguments of vLLM's LLM that have no meaning here: the values th
 }  # fmt: skip
 
 
-def _refusing(function):
+def _refusing(function: Constructor) -> Constructor:
     """LLM's constructor, with a TypeError that says what to do for these names of vLLM's."""
     @functools.wraps(function)
     def checked(self, *args, **options):

@@ -84,7 +84,7 @@ def _finish(machine, folder, title, total, as_json=False):
         file.write(page.render(machine.journal, title, diff))
     if as_json:
         print(json.dumps({"kept": [c.name for c in machine.kept], "total": None if total is None else total if isinstance(total, str) else total.to_dict(),
-                          "settings": machine.result if machine.kept else None, "folder": folder, "worth": machine.worth}))
+                          "settings": machine.result if machine.kept else None, "folder": folder}))
     elif total is not None:
         print(total)
     if machine.kept:
