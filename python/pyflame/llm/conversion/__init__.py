@@ -172,6 +172,8 @@ class _Folder:
         c, arch, renamed, stacks = self.config, self.config.architecture, {}, {}
         pairs = _descriptions.gguf_architecture(arch).interleaved
         for name, w in self.weights.items():
+            if (name := _architectures.text_name(name)) is None:
+                continue
             if not isinstance(w, Weight):
                 raise ValueError(f"convert: a tensor has a dtype that is not available; got {w} of '{name}'; expected float32, float16 or bfloat16")
             expert = _architectures._EXPERT.fullmatch(name.partition(".layers.")[2].partition(".")[2].removesuffix(".weight")) if arch.sparse else None
@@ -204,7 +206,7 @@ class _Folder:
 
     def to_gguf(self, type):
         tensors, name = self.renamed(), os.path.basename(os.path.abspath(self.path))
-        metadata, factors = _descriptions.to_metadata(self.config, self.document, name)
+        metadata, factors = _descriptions.to_metadata(self.config, _architectures.text_document(self.document), name)
         _descriptions.check_same(self.config, _architectures.from_gguf(metadata, {**tensors, **factors}), "GGUF metadata")
         _check_layers(tensors, self.config.layers)
         tokenizer, notes = self._tokenizer()
