@@ -334,8 +334,8 @@ def test_refused_before_anything_is_written(config, tokenizer, message, tmp_path
 
 def test_other_tokenizer_files(tmp_path):
     source = folder_with(tmp_path / "small")
-    (source / "tokenizer.json").rename(source / "tokenizer.model")
-    with pytest.raises(ValueError, match="convert: the tokenizer cannot be converted; got tokenizer.model without tokenizer.json"):
+    (source / "tokenizer.json").rename(source / "vocab.json")
+    with pytest.raises(ValueError, match="convert: the tokenizer cannot be converted; got vocab.json without tokenizer.json"):
         conversion.convert(source, tmp_path / "m.gguf")
 
 

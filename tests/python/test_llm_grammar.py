@@ -1,5 +1,6 @@
 """pf.llm.Grammar: a model with random weights writes texts of a grammar, alone, in a batch and behind the server."""
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -174,6 +175,28 @@ def test_a_matcher_refuses_other_tokens(lm):
 def test_wrong_grammars(make, error, message):
     with pytest.raises(error, match="grammar: " + message):
         make()
+
+
+ANY, LIST, OBJECT = {}, {"type": "array"}, {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": ANY}, {"if": ANY, "then": ANY, "else": ANY}, {**LIST, "uniqueItems": True}, {**LIST, "contains": ANY, "minContains": 1, "maxContains": 2}, {**OBJECT, "propertyNames": {"pattern": "^a"}},
+        {**OBJECT, "dependentRequired": {"a": ["b"]}}, {**OBJECT, "dependentSchemas": {"a": ANY}}, {**OBJECT, "dependencies": {"a": ["b"]}}, {**OBJECT, "unevaluatedProperties": False},
+        {**LIST, "unevaluatedItems": False}, {"$dynamicRef": "#a"},
+    ],
+    ids=lambda schema: " ".join(sorted(set(schema) - {"type"})),
+)  # fmt: skip
+def test_keywords_that_cannot_be_held_are_refused_by_name(schema):
+    """Those that docs/serving.md lists."""
+    page = (pathlib.Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")
+    listed = page[page.index("These keywords of a schema are refused"):].partition("\n\n")[0]
+    with pytest.raises(ValueError) as error:
+        Grammar.json_schema({**OBJECT, "properties": {"x": schema}})
+    for name in set(schema) - {"type"}:
+        assert f'"{name}"' in str(error.value) and f"`{name}`" in listed
 
 
 def test_wrong_arguments(lm):

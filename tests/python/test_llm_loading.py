@@ -65,14 +65,23 @@ def weights(path):
     return os.path.getsize(os.path.join(path, "model.safetensors") if os.path.isdir(path) else path)
 
 
-def states(text):
-    return re.findall(r"loading \S*m\S* … (.*?) of (.*?) \((\d+)%\), \d+ s", text)
+LINE = r"\[(#*)(\.*)\] \S*\s*\S*loading \S*m\S* … %s (.*?) of (.*?) \((\d+)%%\), \d+ s"
+
+
+def states(text, phase="reads"):
+    """What the lines say. Their bars are as long as their numbers say."""
+    found = re.findall(LINE % phase, text)
+    for done, left, *_, percent in found:
+        assert len(done + left) == 24 and abs(len(done) - 24 * int(percent) / 100) <= 1
+    return [state for _, _, *state in found]
 
 
 def check(text, path):
-    """It begins with nothing, ends with all bytes, and leaves an empty line."""
-    found, size = states(text), _loading.size_text(weights(path))
-    assert found[0] == ("0 bytes", size, "0") and found[-1] == (size, size, "100"), text
+    """It begins with nothing, reads all bytes, then packs all layers, and leaves an empty line."""
+    found, layers, size = states(text), states(text, "packs"), _loading.size_text(weights(path))
+    assert found[0] == ["0 bytes", size, "0"] and found[-1] == [size, size, "100"], text
+    assert [s for i, s in enumerate(layers) if s not in layers[:i]] == [[str(i), "4 layers", str(25 * i)] for i in (1, 2, 3, 4)], text
+    assert text.rindex("reads") < text.index("packs")
     assert text.endswith("\r\033[K") and "\n" not in text
 
 

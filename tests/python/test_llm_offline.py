@@ -1,4 +1,5 @@
 """pf.llm.LLM, by vLLM's names, and the penalties and biases of pf.llm.Sampling."""
+import importlib.util
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,7 +10,8 @@ import pyflame as pf
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import Engine, Sampler, Sampling, SamplingParams  # noqa: E402
 from pyflame.llm import engine as engines  # noqa: E402
-from pyflame.llm.offline import _Call  # noqa: E402
+from pyflame.llm.engine import Finished  # noqa: E402
+from pyflame.llm.offline import _Call, _Writing  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 GREEDY = Sampling(temperature=0)
@@ -246,3 +248,44 @@ def test_results_say_how_they_came_about(lm):
         call = _Call(llm, lambda *_: call.cancel())
         [cancelled] = llm._write([(None, ids)], SamplingParams(max_tokens=40, ignore_eos=True), False, None, call)
         assert cancelled.outputs[0].finish_reason == "cancelled" and not cancelled.finished
+
+
+def test_priority_of_each_prompt(lm, monkeypatch):
+    """The engine waits until all texts of a call have come, so what their order is the priorities alone say."""
+    ended, submit, receive = [], _Call.submit, _Writing.receive
+
+    def submitted(call, w):
+        if not call.writings:
+            llm.engine._wake.acquire()
+        submit(call, w)
+        if len(call.writings) == 8:
+            llm.engine._wake.release()
+
+    def received(w, event):
+        if isinstance(event, Finished):
+            ended.append((w.place, w.output.index))
+        return receive(w, event)
+
+    def order(write, prompts, priority=None):
+        """The places of prompts in the order in which their texts ended, two for each, and the texts."""
+        ended.clear()
+        found = write(prompts, SamplingParams(n=2, max_tokens=2, temperature=0, ignore_eos=True), priority=priority)
+        assert [i for _, i in ended] == [0, 1] * 4 and [p for p, _ in ended[::2]] == [p for p, _ in ended[1::2]]
+        return [p for p, _ in ended[::2]], found
+
+    prompts = ["on", "a", "the", "w"]
+    with pf.llm.LLM(lm, max_num_seqs=1) as llm:
+        with monkeypatch.context() as patch:
+            patch.setattr(_Call, "submit", submitted)
+            patch.setattr(_Writing, "receive", received)
+            places, texts = order(llm.generate, prompts)
+            assert places == [0, 1, 2, 3]
+            assert order(llm.generate, prompts, [3, 0, -1, 3]) == ([2, 1, 0, 3], texts)
+            if importlib.util.find_spec("jinja2"):
+                assert order(llm.chat, [[{"role": "user", "content": p}] for p in prompts], (0, 0, 0, -5))[0] == [3, 0, 1, 2]
+        with pytest.raises(ValueError, match="generate: the priorities do not fit; got 1 priority for 2 prompts; expected one for each"):
+            llm.generate(["on", "a"], priority=[1])
+        for wrong in (1, ["x", 1], [True, 0], [1.0, 2]):
+            with pytest.raises(TypeError, match="generate: priority is of the wrong type; got .*; expected a list of whole numbers"):
+                llm.generate(["on", "a"], priority=wrong)
+        assert idle(llm.engine)

@@ -247,6 +247,13 @@ def test_metrics(start):
     of_the_engine = [number(f"request_{n}_time_seconds_sum") for n in ("queue", "prefill")]
     assert of_the_engine == [0.5, 1.0] and number("request_inference_time_seconds_sum") == pytest.approx(1.0 + whole)
     assert [number(f"request_{n}_time_seconds_count") for n in ("queue", "prefill", "inference")] == [2, 2, 2]
+    left = echo.model.config.context - len(echo.engine.requests[0].prompt)  # what the first text might have
+    assert (number("request_params_max_tokens_count"), number("request_params_max_tokens_sum")) == (2, left + 1)
+    assert (number("request_params_n_count"), number("request_params_n_sum")) == (2, 2)
+    echo.ask(CHAT, {**HELLO, "max_tokens": 2, "n": 2, "best_of": 3})
+    got = numbers()
+    assert (number("request_params_max_tokens_count"), number("request_params_max_tokens_sum")) == (5, left + 7)  # of each text
+    assert (number("request_params_n_count"), number("request_params_n_sum")) == (3, 4)  # once for the prompt
 
 
 def test_the_page(echo):

@@ -10,6 +10,7 @@ import time
 import numpy as np
 
 from .. import _C
+from .._bar import bar
 from . import _sources
 from ._profile import VolumeProfile, whole_inverse
 
@@ -220,7 +221,7 @@ class _Progress:
         now = time.monotonic()
         if self.shown and now - self.begin >= self.patience and (now - self.last >= 0.1 or self.done == self.total):
             share = self.done / self.total
-            sys.stderr.write(f"\rvolume profile [{'#' * int(30 * share):<30}] {100 * share:5.1f} % of {self.total} ticks")
+            sys.stderr.write(f"\rvolume profile {bar(share)} {100 * share:5.1f} % of {self.total} ticks")
             sys.stderr.flush()
             self.last, self.printed = now, True
 

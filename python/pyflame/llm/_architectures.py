@@ -100,7 +100,8 @@ def _find(kind, value, where):
     for a in ARCHITECTURES:
         if getattr(a, kind) == value:
             return a
-    raise ValueError(f"llm: the architecture is not available; got '{value}' in {where}; expected one of {', '.join(dict.fromkeys(getattr(a, kind) for a in ARCHITECTURES))}")
+    known = dict.fromkeys(getattr(a, kind) for a in ARCHITECTURES) | ({"gemma3": None} if kind == "hf" else {})  # gemma3: text_document() makes gemma3_text of it
+    raise ValueError(f"llm: the architecture is not available; got '{value}' in {where}; expected one of {', '.join(known)}")
 
 
 _ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
@@ -241,9 +242,38 @@ def _rope_of(v, arch):
     return base, s, local
 
 
+# What the config.json of a Gemma 3 with images leaves out of its text_config, because transformers has these values as its defaults.
+_GEMMA3_DEFAULTS = {
+    "vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 131072, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+    "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+def text_document(document):
+    """The config.json of the text part of a model that has other parts too: Gemma 3 with images. Any other document is returned as it is. ValueError."""
+    if not isinstance(document, dict) or document.get("model_type") != "gemma3":
+        return document
+    text = Values(document, "config.json").get("text_config", dict)
+    return {**_GEMMA3_DEFAULTS, **{k: x for k, x in text.items() if x is not None or k == "sliding_window"}, "model_type": "gemma3_text"}
+
+
+_OTHER_PARTS = ("vision_tower.", "multi_modal_projector.")  # of models whose text part is a decoder of this table
+
+
+def text_name(name):
+    """The name that a tensor of a model with other parts has in a model of text alone; None for one that belongs to such a part."""
+    plain = name.removeprefix("model.")
+    if plain.startswith(_OTHER_PARTS):
+        return None
+    if name.startswith("language_model."):  # language_model.model.layers.… and language_model.lm_head.weight
+        return name.removeprefix("language_model.")
+    return "model." + plain.removeprefix("language_model.") if plain.startswith("language_model.") else name
+
+
 def from_hf(document):
     """The Config of a parsed config.json. ValueError for a missing or wrong value or another architecture."""
-    v = Values(document, "config.json")
+    v = Values(text_document(document), "config.json")
     arch = _find("hf", v.get("model_type", str), "model_type")
     learned = arch.positions == "learned"
     name = {"hidden": "n_embd", "layers": "n_layer", "heads": "n_head", "inner": "n_inner", "context": "n_positions", "eps": "layer_norm_epsilon", "act": "activation_function"} if learned else {
@@ -317,7 +347,7 @@ class GgufNames:
     def add(self, tensors):
         arch, after_attention = self._arch, "post_attention_norm" if self._arch.after else "ffn_norm"
         for name, tensor in tensors.items():
-            base, _, kind = name.rpartition(".")
+            base, _, kind = (text_name(name) or "").rpartition(".")
             if arch.hf == "gpt2" and not base.startswith(("transformer.", "lm_head")):
                 base = "transformer." + base
             parts = base.split(".")

@@ -1,4 +1,4 @@
-"""The line that says how many bytes of a model's files have been read, while a model is loaded.
+"""The line that says how many bytes of a model's files have been read, and then how many layers have been packed, while a model is loaded.
 
 The core reads a file in one call, which holds no lock of Python. The system counts the bytes that the thread has read (Linux: /proc/self/task), so that what
 others read meanwhile does not count, and a second thread writes the line. Where the system does not count, the line moves on at the end of each file."""
@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 
+from .._bar import bar
 from .._foreign_files import load_folder
 
 _current = contextvars.ContextVar("pyflame.llm.loading", default=None)
@@ -47,11 +48,11 @@ def size_text(count):
 
 
 class Loading:
-    """What is read within shown(). bytes(): read so far; total: of the files that are known."""
+    """What is done within shown(). bytes(): read so far; total: of the files that are known; layers: (packed, all) of the model whose files have been read, None before."""
 
     def __init__(self):
         self.total, self._done, self._file, self._begin = 0, 0, None, time.monotonic()
-        self.changed = lambda: None
+        self.layers, self.changed = None, lambda: None
 
     @property
     def seconds(self):
@@ -79,17 +80,21 @@ class Loading:
             self._file = None
             self.changed()
 
-    def __str__(self):
+    def state(self):
+        """(what is done now, the part of it that is done). (None, None) while nothing is known."""
+        if self.layers is not None:
+            done, count = self.layers
+            return f"packs {done} of {count} layers", done / count
         if not self.total:
-            return f"{self.seconds:.0f} s"
+            return None, None
         done = min(self.bytes(), self.total)
-        return f"{size_text(done)} of {size_text(self.total)} ({100 * done // self.total}%), {self.seconds:.0f} s"
+        return f"reads {size_text(done)} of {size_text(self.total)}", done / self.total
 
 
 def expect(path):
     """Says that the weights of a file or folder are read next."""
     if (loading := _current.get()) is not None:
-        loading.total += _file_bytes(path)
+        loading.total, loading.layers = loading.total + _file_bytes(path), None
         loading.changed()
 
 
@@ -105,15 +110,24 @@ def mapped(count):
         loading.add(count)
 
 
+def packed(layers, count):
+    """Says that so many of a model's layers are as products read them."""
+    if (loading := _current.get()) is not None:
+        loading.layers = layers, count
+        loading.changed()
+
+
 def _draw(loading, text):
-    state = f" … {loading}"
-    room = max(10, shutil.get_terminal_size().columns - len(state) - 1)  # a line that is broken would not be written over
-    print(f"\r\033[K{text if len(text) <= room else '…' + text[1 - room:]}{state}", end="", file=sys.stderr, flush=True)
+    what, part = loading.state()
+    state = f" … {loading.seconds:.0f} s" if what is None else f" … {what} ({int(100 * part)}%), {loading.seconds:.0f} s"
+    before = "" if what is None else bar(part) + " "
+    room = max(10, shutil.get_terminal_size().columns - len(before) - len(state) - 1)  # a line that is broken would not be written over
+    print(f"\r\033[K{before}{text if len(text) <= room else '…' + text[1 - room:]}{state}", end="", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def shown(text, is_on=True):
-    """Within the context, a line on stderr says how many bytes have been read of models that are loaded, if stderr is a terminal. At the end the line is empty again.
+    """Within the context, a line on stderr says how far models are that are loaded, if stderr is a terminal: the bytes that have been read, then the layers that are packed. At the end the line is empty again.
     Yields the Loading. Nothing is written without a terminal, or with is_on=False."""
     loading, done = Loading(), threading.Event()
     token = _current.set(loading)

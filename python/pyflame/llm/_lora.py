@@ -11,11 +11,11 @@ import numpy as np
 
 from .. import _C
 from ..io import load as load_tensors
-from ._architectures import _HF_NAMES
+from ._architectures import _HF_NAMES, text_name
 from ._errors import Values
 
 _PARTS = {"attn_q": "q", "attn_k": "k", "attn_v": "v", "attn_qkv": "qkv", "attn_output": "o", "ffn_gate": "gate", "ffn_up": "up", "ffn_down": "down"}
-_NAME = re.compile(r"(?:base_model\.model\.)?(?:model|transformer)\.(?:layers|h)\.(\d+)\.(.+)\.lora_([AB])(?:\.default)?\.weight")
+_NAME = re.compile(r"(?:model|transformer)\.(?:layers|h)\.(\d+)\.(.+)\.lora_([AB])(?:\.default)?\.weight")
 
 
 class Adapter:
@@ -46,7 +46,7 @@ def read_adapter(name, path, network):
     alpha = v.get("lora_alpha", float, float(rank))
     found, wrong = {}, []
     for tensor, value in load_tensors(os.path.join(path, "adapter_model.safetensors"), "cpu").items():
-        match = _NAME.fullmatch(tensor)
+        match = _NAME.fullmatch(text_name(tensor.removeprefix("base_model.model.")) or "")
         if match is None:
             wrong.append(f"{tensor} is not of a layer's matrix")
         else:

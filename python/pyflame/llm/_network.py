@@ -9,7 +9,7 @@ import threading
 from .. import _C
 from .. import no_grad
 from ..nn import functional as F
-from . import _offload
+from . import _loading, _offload
 from ._experts import Experts
 from ._packed import PackedWeight
 
@@ -231,6 +231,7 @@ class Network:
                     weight.tile()
             if i >= first_offloaded:
                 self._offload(i)
+            _loading.packed(i + 1, c.layers)
         if missing or wrong:
             got = "; ".join(filter(None, ["no " + ", ".join(missing[:8]) if missing else "", ", ".join(wrong[:8])]))
             raise ValueError(f"llm: the weights do not fit the architecture '{a.gguf}'; got {got}; expected the tensors of the model's description")

@@ -9,6 +9,7 @@ from ._errors import needed
 MOST_TEXT = 1 << 26
 ROLES = "a dict with 'role' and 'content'"
 TAKEN = ("messages", "tools", "add_generation_prompt", "continue_final_message", "bos_token", "eos_token")  # names of a template that no one else may give
+_NO_TEXT = ("image", "image_url", "input_image", "audio", "audio_url", "input_audio", "video", "video_url")  # types of parts of a message
 
 
 def _guarded(value, guard):
@@ -54,6 +55,9 @@ class Template:
         for m in messages:
             if not isinstance(m, dict) or not isinstance(m.get("role"), str) or not (isinstance(m.get("content"), (str, list)) or m.get("content") is None and m.get("tool_calls")):
                 raise ValueError(f"chat: a message is damaged; got {str(m)[:80]}; expected {ROLES}")
+            for part in m["content"] if isinstance(m.get("content"), list) else ():
+                if isinstance(part, dict) and part.get("type") in _NO_TEXT:
+                    raise ValueError(f"chat: a part of a message is no text; got one of the type {part['type']!r}; expected text, which is all that these models read")
             if not m["role"].isidentifier():
                 raise ValueError(f"chat: a role is no word; got {m['role'][:40]!r}; expected system, user, assistant or tool")
         add_generation_prompt = add_generation_prompt and not continue_final_message

@@ -89,7 +89,8 @@ def _scored(s):
     if scores is None:
         raise ValueError("llm: the file's vocabulary has no scores; got none; expected tokenizer.ggml.scores for the model 'llama'")
     unknown = s.id("unknown", 0)
-    model = word_models.ScoredPairs(s.vocab, scores, unknown)
+    names = s.with_type(_UNKNOWN, _CONTROL, _UNUSED)  # which no text becomes, as in SentencePiece
+    model = word_models.ScoredPairs({t: i for t, i in s.vocab.items() if i not in names}, scores, unknown)
     return Parts(s.tokens, model, lambda text, first: [((SPACE if prefix else "") + text.replace(" ", SPACE))], "spaces", strip_first_space=prefix), True
 
 

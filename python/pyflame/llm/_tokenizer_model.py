@@ -15,7 +15,7 @@ from .tokenizer import AddedToken, Parts, Tokenizer
 NAMES = ("tokenizer.model", "spiece.model")
 _MOST_BYTES, _MOST_ID = 1 << 28, 1 << 24
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
-_UNIGRAM, _BPE = 1, 2
+UNIGRAM, BPE = 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # how a field is written
 
 
@@ -107,11 +107,40 @@ def _vocabulary(top, where):
     return _Vocabulary([p.text(1) for p in pieces], [p.float(2) for p in pieces], [p.number(3, _NORMAL) for p in pieces])
 
 
+@dataclass
+class Description:
+    """What a file says of the way from a text to ids. kind: UNIGRAM, BPE or another number; characters: the bytes of the map of characters; prefix: a space is put before a text; squeeze: spaces are left out."""
+
+    vocabulary: _Vocabulary
+    kind: int
+    characters: bytes
+    prefix: bool
+    squeeze: bool
+    ids: dict  # of unk, bos, eos and pad, or None
+
+    def symbols(self, added):
+        """The ids of the pieces that are found in any text, by their texts. added: ids of the tokens that are known otherwise."""
+        v = self.vocabulary
+        return {v.tokens[i]: i for i in v.with_type(_USER_DEFINED) if i not in added and v.tokens[i]}
+
+
+def described(data, where="tokenizer.model"):
+    """The Description of the bytes of a file. ValueError."""
+    top = _Message(data, where)
+    v, trainer, normalizer = _vocabulary(top, where), top.one(2), top.one(3)
+    if trainer.number(24, 0) or not normalizer.number(5, 1):
+        raise ValueError(f"llm: {where}: the way to write spaces is not available; got spaces behind words, or spaces as they are; expected SentencePiece's mark before words")
+    ids = {name: i if 0 <= (i := trainer.number(number, default)) < len(v.tokens) else None for name, number, default in (("unk", 40, 0), ("bos", 41, 1), ("eos", 42, 2), ("pad", 43, -1))}
+    if ids["unk"] is None:
+        raise _damaged(where, "no unknown token")
+    return Description(v, trainer.number(3, UNIGRAM), normalizer.bytes(2), bool(normalizer.number(3, 1)), bool(normalizer.number(4, 1)), ids)
+
+
 def _word_model(kind, v, unknown, where):
     vocab, has_bytes = first_places(v.tokens), bool(v.with_type(_BYTE))
-    if kind == _UNIGRAM:
+    if kind == UNIGRAM:
         return word_models.Unigram(vocab, v.scores, unknown, has_bytes, v.with_type(_UNKNOWN, _CONTROL, _UNUSED, _BYTE))
-    if kind == _BPE:
+    if kind == BPE:
         names = {v.tokens[i] for i in v.with_type(_UNKNOWN, _CONTROL, _UNUSED)}
         return word_models.ScoredPairs({t: i for t, i in vocab.items() if t not in names}, v.scores, unknown, has_bytes, fuse_unknown=True)
     raise ValueError(f"llm: {where}: the kind of tokenizer is not available; got SentencePiece's model type {kind}; expected unigram (1) or BPE (2)")
@@ -160,18 +189,12 @@ def from_bytes(data, config=None, added_tokens=None, where="tokenizer.model"):
     """The tokenizer of the bytes of a file. config: the parsed tokenizer_config.json; added_tokens: the parsed added_tokens.json. ValueError for a file that is damaged or of a kind that is
     not available."""
     needed("regex", "the patterns of tokenizers")
-    top, c = _Message(data, where), Values(config or {}, "tokenizer_config.json")
-    v, trainer, normalizer = _vocabulary(top, where), top.one(2), top.one(3)
-    if trainer.number(24, 0) or not normalizer.number(5, 1):
-        raise ValueError(f"llm: {where}: the way to write spaces is not available; got spaces behind words, or spaces as they are; expected SentencePiece's mark before words")
-    blob, prefix, squeeze = normalizer.bytes(2), bool(normalizer.number(3, 1)), bool(normalizer.number(4, 1))
-    ids = {name: i if 0 <= (i := trainer.number(number, default)) < len(v.tokens) else None for name, number, default in (("unk", 40, 0), ("bos", 41, 1), ("eos", 42, 2), ("pad", 43, -1))}
-    if ids["unk"] is None:
-        raise _damaged(where, "no unknown token")
-    model = _word_model(trainer.number(3, _UNIGRAM), v, ids["unk"], where)
+    d, c = described(data, where), Values(config or {}, "tokenizer_config.json")
+    v, blob, prefix, squeeze, ids = d.vocabulary, d.characters, d.prefix, d.squeeze, d.ids
+    model = _word_model(d.kind, v, ids["unk"], where)
     added = _added(v, c, added_tokens or {})
     tokens = _spread(v, added, where)
-    symbols = {v.tokens[i]: i for i in v.with_type(_USER_DEFINED) if i not in added and v.tokens[i]}  # what tokenizer_config.json calls special is not found in texts of strangers
+    symbols = d.symbols(added)  # what tokenizer_config.json calls special is not found in texts of strangers
     pieces = text_parts.sentence(text_parts.CharacterMap(blob, where) if blob else None, prefix, squeeze, symbols)
     parts = Parts(tokens, _WithSymbols(model, symbols), pieces, "spaces", [added[i] for i in sorted(added)], strip_first_space=prefix or squeeze)
     for i in v.with_type(_BYTE):
@@ -187,10 +210,15 @@ def from_bytes(data, config=None, added_tokens=None, where="tokenizer.model"):
     return Tokenizer(parts, ids["bos"], ids["eos"], ids["unk"], ids["pad"])
 
 
-def from_file(path, config=None, added_tokens=None):
-    """from_bytes() of a file. OSError; ValueError, also for a file that is too large."""
+def read(path):
+    """The bytes of a file. OSError; ValueError for one that is too large."""
     size = os.path.getsize(path)
     if size > _MOST_BYTES:
         raise ValueError(f"llm: '{path}' is too large; got {size} bytes; expected a model of SentencePiece with at most {_MOST_BYTES}")
     with open(path, "rb") as f:
-        return from_bytes(f.read(), config, added_tokens, f"'{path}'")
+        return f.read()
+
+
+def from_file(path, config=None, added_tokens=None):
+    """from_bytes() of a file. OSError; ValueError."""
+    return from_bytes(read(path), config, added_tokens, f"'{path}'")

@@ -104,6 +104,7 @@ def _places(parts):
     return [next(places) if p.wanted else None for _, p in parts]
 
 
+STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)  # bounds of how many tokens a step computes, for stats()
 WARM_UP_READS = 1 << 14  # tokens of the longest prompt whose steps an engine warms up with: those of longer ones take much longer than to plan them
 # How the steps of one size choose a token that warm the engine up: the likeliest one, or a drawn one. After six runs a program becomes a graph, whose first replay is compared with a run.
 # The first run takes the tokens of another size, which is a program of its own, so nine are needed.
@@ -225,7 +226,8 @@ class Engine(Intake):
         self._to_warm_up, self._warm_ids, self._warm_step = collections.deque(self._sizes_to_warm_up()), None, None
         self._numbers = itertools.count()
         self._waiting, self._running = [], []  # sorted by rank
-        self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total"), 0)
+        self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total", "iteration_tokens_total"), 0)
+        self._step_sizes = [0] * (len(STEP_TOKENS) + 1)  # how many steps had so many tokens
         if self._swap_count:
             self._totals.update({"swapped_out_tokens_total": 0, "swapped_in_tokens_total": 0})
         self._accepted = []
@@ -497,10 +499,12 @@ class Engine(Intake):
         """A dict: num_requests_running, num_requests_waiting; kv_cache_usage: the share of the blocks that requests hold, 0 to 1; prompt_tokens_total,
         generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total; attention_backend and attention_backend_reason: the implementation of attention over pages, a text (None within pf.explain), and why it is that one. With swap_space also
         cpu_cache_usage, the share of that memory in use, and swapped_out_tokens_total and swapped_in_tokens_total. Also
-        kv_cache_perplexity and kv_cache_perplexity_auto where kv_cache_gate has measured them. With speculative_config also spec_decode_num_drafts (steps with guesses), _num_draft_tokens and _num_accepted_tokens, and _num_accepted_tokens_per_pos, a list."""
+        kv_cache_perplexity and kv_cache_perplexity_auto where kv_cache_gate has measured them. iteration_tokens_total and iteration_tokens_counts: the tokens of all steps, and a list of how many steps had at most
+        1, 8, 16, 32 and so on up to 16384 tokens, but more than the number before, and how many had more; cache_config: a dict of what the cache is (block_size, num_gpu_blocks, cache_dtype, enable_prefix_caching). With speculative_config also spec_decode_num_drafts (steps with guesses), _num_draft_tokens and _num_accepted_tokens, and _num_accepted_tokens_per_pos, a list."""
         with self._wake:
             found = {"num_requests_running": len(self._running), "num_requests_waiting": len(self._waiting), "kv_cache_usage": self._blocks.used / self._blocks.count, **self._totals,
-                     "attention_backend": self._backend[0], "attention_backend_reason": self._backend[1]}
+                     "attention_backend": self._backend[0], "attention_backend_reason": self._backend[1], "iteration_tokens_counts": list(self._step_sizes),
+                     "cache_config": {"block_size": BLOCK, "num_gpu_blocks": self._blocks.count, "cache_dtype": self.kv_cache_dtype, "enable_prefix_caching": self._shares_beginnings}}
             if self._swap_count:
                 found["cpu_cache_usage"] = 1 - self._swap_blocks / self._swap_count
             if self.kv_cache_check is not None:
@@ -756,6 +760,7 @@ class Engine(Intake):
             except Exception as e:
                 self._failed([r for r, _ in parts if r.finished is None], e)
                 return False
+            self._count_step(sum(len(p.ids) for _, p in parts))
             at = 0
             for r, p in parts:
                 rows, guesses = found[at:at + p.wanted], drafts.get(r, [])
@@ -774,6 +779,11 @@ class Engine(Intake):
             if not all([self._advance(beams) for beams in ready]):  # if one fails, the others go on, without their blocks
                 return False
         return True
+
+    def _count_step(self, tokens):
+        with self._wake:
+            self._totals["iteration_tokens_total"] += tokens
+            self._step_sizes[bisect.bisect_left(STEP_TOKENS, tokens)] += 1
 
     def _advance(self, beams):
         """The next step of a search. False where it failed."""

@@ -269,7 +269,7 @@ class _Call:
         stop_ids = frozenset(p.stop_token_ids) | (frozenset() if p.ignore_eos else llm.model.end_ids)
         with self.changed:
             w.request = llm.engine.submit(w.job.prompt_token_ids, w.sampling, llm.model.config.context if p.max_tokens is None else p.max_tokens,
-                                          stop_ids=stop_ids, logprobs=0 if p.logprobs is None and p._chooses else p.logprobs, lora=w.lora, receive=w.receive)
+                                          stop_ids=stop_ids, logprobs=0 if p.logprobs is None and p._chooses else p.logprobs, priority=w.priority, lora=w.lora, receive=w.receive)
             self.writings.append(w)
             self._left += 1
             if self.cancelled:
@@ -322,8 +322,8 @@ class _Call:
 class _Writing:
     """Collects one text on the engine's thread. place: that of its prompt among those of the call."""
 
-    def __init__(self, call, place, job, output, params, lora=None):
-        self.lora = lora
+    def __init__(self, call, place, job, output, params, lora=None, priority=0):
+        self.lora, self.priority = lora, priority
         self.call, self.place, self.job, self.output, self.params, self.request = call, place, job, output, params, None
         model = call.llm.model
         self.sampling, self.pieces = params._sampling(call.llm._seed_of(params, output.index), model.tokenizer), None
@@ -543,28 +543,31 @@ class LLM:
         return SamplingParams(**{k: v for k, v in self.model.defaults.items() if k in SamplingParams.__dataclass_fields__})
 
     def generate(self, prompts: str | dict[str, Any] | Sequence[Any], sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-                 use_tqdm: bool = True, lora_request: LoRARequest | str | Sequence[LoRARequest | str | None] | None = None) -> list[RequestOutput]:
+                 use_tqdm: bool = True, lora_request: LoRARequest | str | Sequence[LoRARequest | str | None] | None = None,
+                 priority: Sequence[int] | None = None) -> list[RequestOutput]:
         """The texts that follow prompts: a list of RequestOutput in their order.
 
         prompts: one or a list; each is a text, a list of token ids, or a dict with 'prompt' or 'prompt_token_ids'. sampling_params: one for all, or a list with
         one for each; by default those of the model's files, with max_tokens 16. lora_request: None, a LoRARequest or the name of an adapter of lora_modules, or
         a list with one of these for each prompt. use_tqdm: a line of progress, where standard error is a terminal.
+        priority: a list of whole numbers, one for each prompt, or None: 0 for each. Of the texts that wait, those with the lowest number are begun first, and equal ones in the order of their
+        coming, those of other calls included; where the cache is full, the running text that would be begun last makes room. It changes when a text is written, not what it says.
         ValueError, TypeError; RuntimeError with the engine's words where a text could not be finished. If one fails, the others are cancelled."""
         self._needs_texts("generate")
-        return self._write([self._prompt(p) for p in _several(prompts)], sampling_params, use_tqdm, lora_request)
+        return self._write([self._prompt(p) for p in _several(prompts)], sampling_params, use_tqdm, lora_request, priority=priority)
 
     def chat(self, messages: Sequence[Any], sampling_params: SamplingParams | Sequence[SamplingParams] | None = None, use_tqdm: bool = True,
              tools: Sequence[dict[str, Any]] | None = None,
              lora_request: LoRARequest | str | Sequence[LoRARequest | str | None] | None = None, add_generation_prompt: bool = True,
-             continue_final_message: bool = False, chat_template_kwargs: dict[str, Any] | None = None) -> list[RequestOutput]:
+             continue_final_message: bool = False, chat_template_kwargs: dict[str, Any] | None = None, priority: Sequence[int] | None = None) -> list[RequestOutput]:
         """Answers to conversations by the model's chat template: a list of RequestOutput. messages: a conversation ([{'role': 'user', 'content': 'Hello'}, …]),
         or a list of conversations. tools: functions in OpenAI's form, for templates that take them; calls are part of the text. continue_final_message: the text goes on with the last
         message, which is the assistant's. add_generation_prompt: whether the template begins an answer. chat_template_kwargs: further names of the template, such as
-        {'enable_thinking': False}. The rest is as in generate()."""
+        {'enable_thinking': False}. priority: one number for each conversation. The rest is as in generate()."""
         self._needs_texts("chat")
         single = isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], dict)
         names = {**(chat_template_kwargs or {}), "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}
-        return self._write([self._conversation(m, tools, **names) for m in ([messages] if single else messages)], sampling_params, use_tqdm, lora_request)
+        return self._write([self._conversation(m, tools, **names) for m in ([messages] if single else messages)], sampling_params, use_tqdm, lora_request, priority=priority)
 
     def beam_search(self, prompts: str | dict[str, Any] | Sequence[Any], params: BeamSearchParams,
                     lora_request: LoRARequest | str | Sequence[LoRARequest | str | None] | None = None, use_tqdm: bool = False) -> list[BeamSearchOutput]:
@@ -643,7 +646,18 @@ class LLM:
                 raise TypeError(f"generate: lora_request is of the wrong type; got {type(g).__name__}; expected a LoRARequest, a name or None")
         return [g.lora_name if isinstance(g, LoRARequest) else g for g in given]
 
-    def _write(self, prompts, params, progress, lora=None, call=None):
+    @staticmethod
+    def _priorities(given, count):
+        """The priority of each prompt."""
+        if given is None:
+            return [0] * count
+        if not isinstance(given, (list, tuple)) or not all(isinstance(p, int) and not isinstance(p, bool) for p in given):
+            raise TypeError(f"generate: priority is of the wrong type; got {given!r}; expected a list of whole numbers")
+        if len(given) != count:
+            raise ValueError(f"generate: the priorities do not fit; got {len(given)} priority for {count} prompts; expected one for each")
+        return given
+
+    def _write(self, prompts, params, progress, lora=None, call=None, priority=None):
         """The RequestOutput of prompts, which are pairs of a text (or None) and token ids. call: the _Call to write them in, of another thread that watches or cancels it."""
         call = call or _Call(self)
         params = self.get_default_sampling_params() if params is None else params
@@ -656,11 +670,12 @@ class LLM:
             if p.stop or p.bad_words:
                 self.model._needed("generate", self.model.tokenizer, "tokenizer")
         jobs, writings = [], []
+        priorities = self._priorities(priority, len(prompts))
         for place, ((text, ids), p, name) in enumerate(zip(prompts, params, self._lora_names(lora, len(prompts)))):
             job = RequestOutput(text, self._read(ids, p), [CompletionOutput(i, logprobs=None if p.logprobs is None else [], cumulative_logprob=None if p.logprobs is None and not p._chooses else 0.0)
                                             for i in range(p.best_of or p.n)], request_id=str(next(self._numbers)))
             jobs.append(job)
-            writings += [_Writing(call, place, job, output, p, name) for output in job.outputs]
+            writings += [_Writing(call, place, job, output, p, name, priorities[place]) for output in job.outputs]
         try:
             for w in writings:
                 call.submit(w)

@@ -55,6 +55,9 @@ def _first(values, *names, default=None):
 
 def of_config(values, name):
     """The sizes in the dict of a config.json. ValueError if it does not describe a transformer."""
+    from ..llm._architectures import text_document
+
+    values = text_document(values)
     if isinstance(values.get("text_config"), dict):  # a model of text and images; its text part is the large one
         values = {**values["text_config"], "model_type": values["text_config"].get("model_type", values.get("model_type"))}
     found = {

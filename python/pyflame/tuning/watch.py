@@ -10,6 +10,8 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from .._bar import bar
+
 POLL = 0.1  # seconds
 
 
@@ -45,8 +47,7 @@ class Progress:
         if now - self._last < (0.2 if self._tty else 10):
             return
         self._last = now
-        done = round(24 * min(max(part, 0.0), 1.0))
-        line = f"[{'#' * done}{'.' * (24 - done)}] {text}"
+        line = f"{bar(part)} {text}"
         self._stream.write(f"\r\033[K{line[:118]}" if self._tty else line + "\n")
         self._stream.flush()
 

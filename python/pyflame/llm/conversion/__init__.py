@@ -16,7 +16,7 @@ import numpy as np
 
 from ... import _C, _foreign_files
 from ...io import _umask, _write_atomically
-from .. import _architectures
+from .. import _architectures, _tokenizer_model
 from ..language_model import _json, _place, _template_of, load, load_tokenizer
 from . import _blocks, _descriptions, _gguf_file, _quantized, _tokenizers
 from ._weights import Stack, Weight, of_safetensors, write_safetensors
@@ -172,6 +172,8 @@ class _Folder:
         c, arch, renamed, stacks = self.config, self.config.architecture, {}, {}
         pairs = _descriptions.gguf_architecture(arch).interleaved
         for name, w in self.weights.items():
+            if (name := _architectures.text_name(name)) is None:
+                continue
             if not isinstance(w, Weight):
                 raise ValueError(f"convert: a tensor has a dtype that is not available; got {w} of '{name}'; expected float32, float16 or bfloat16")
             expert = _architectures._EXPERT.fullmatch(name.partition(".layers.")[2].partition(".")[2].removesuffix(".weight")) if arch.sparse else None
@@ -204,7 +206,7 @@ class _Folder:
 
     def to_gguf(self, type):
         tensors, name = self.renamed(), os.path.basename(os.path.abspath(self.path))
-        metadata, factors = _descriptions.to_metadata(self.config, self.document, name)
+        metadata, factors = _descriptions.to_metadata(self.config, _architectures.text_document(self.document), name)
         _descriptions.check_same(self.config, _architectures.from_gguf(metadata, {**tensors, **factors}), "GGUF metadata")
         _check_layers(tensors, self.config.layers)
         tokenizer, notes = self._tokenizer()
@@ -216,14 +218,18 @@ class _Folder:
 
     def _tokenizer(self):
         document, config = _json(self.path, "tokenizer.json"), _json(self.path, "tokenizer_config.json")
-        if document is None:
-            others = [n for n in ("tokenizer.model", "vocab.json", "spiece.model", "tekken.json") if os.path.exists(os.path.join(self.path, n))]
+        own = next((p for n in _tokenizer_model.NAMES if os.path.exists(p := os.path.join(self.path, n))), None)  # SentencePiece's
+        if document is None and own is None:
+            others = [n for n in ("vocab.json", "tekken.json") if os.path.exists(os.path.join(self.path, n))]
             if others:
                 raise ValueError(f"convert: the tokenizer cannot be converted; got {', '.join(others)} without tokenizer.json; expected tokenizer.json; hint: AutoTokenizer.from_pretrained(…).save_pretrained(…) writes one")
             return {}, ["the source has no tokenizer"]
         ends = (_json(self.path, "generation_config.json") or {}).get("eos_token_id", self.document.get("eos_token_id"))
         ends = [i for i in (ends if isinstance(ends, list) else [ends]) if isinstance(i, int) and not isinstance(i, bool)]
-        return _tokenizers.to_metadata(document, config, self.config.vocab, _template_of(self.path, config), ends)
+        rest = self.config.vocab, _template_of(self.path, config), ends
+        if document is None:
+            return _tokenizers.of_sentence_piece(own, config, _json(self.path, "added_tokens.json"), *rest)
+        return _tokenizers.to_metadata(document, config, *rest)
 
 
 class _OneRow(Weight):
@@ -410,7 +416,7 @@ def _checked_type(type, to_file):
 
 def convert(source: str | os.PathLike[str], target: str | os.PathLike[str], type: str | None = None, *, text: str | None = None,
             progress: Callable[[int, int, str], object] | None = None) -> Conversion:
-    """Converts a language model between a GGUF file and a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json), and its weights to another type. Returns a Conversion.
+    """Converts a language model between a GGUF file and a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json or SentencePiece's tokenizer.model), and its weights to another type. Returns a Conversion.
 
     source: a GGUF file, a folder, or the name of an installed package, as of pf.llm.load; a folder may have quantized weights, which become floats in another folder, and in a GGUF file
     blocks where pf.llm.load keeps them in such (type=None), otherwise floats, or blocks of type. target: a path that ends in .gguf is a GGUF file; any other is a folder. type: the type of matrices,

@@ -1,11 +1,11 @@
-"""Tokenizers in the other form: tokenizer.ggml.* of a tokenizer.json, and the way back. Byte-level BPE and BPE of SentencePiece.
+"""Tokenizers in the other form: tokenizer.ggml.* of a tokenizer.json or of SentencePiece's own file, and the way back to a tokenizer.json. Byte-level BPE and BPE of SentencePiece.
 
 GGUF names a pre-tokenizer, whose patterns a reader has to know, where tokenizer.json has the patterns themselves. So the patterns are looked up in the
 table of names. Both tokenizers are then made and must give the same tokens for texts with digits, contractions, spaces and several scripts."""
 import unicodedata
 
 from .. import _text_parts as text_parts
-from .. import _tokenizer_gguf, _tokenizer_json
+from .. import _tokenizer_gguf, _tokenizer_json, _tokenizer_model
 from .._errors import Values
 from .._text_parts import SPACE
 
@@ -140,33 +140,8 @@ def to_metadata(document, tokenizer_config, size, template, ends):
         raise _refused("it is of another kind", kind or "a model without a type")
     parts, with_bytes = tokenizer._parts, model.get("byte_fallback", bool, False)
     own = (_sentence_piece if with_bytes else _byte_level)(document, model, tokenizer)
-    types = {i: _BYTE for i in parts.byte_tokens} | {a.id: _CONTROL if a.special else _USER_DEFINED for a in parts.added}
     unknown = parts.model.unknown if with_bytes else tokenizer.unknown_id
-    if with_bytes:
-        types[unknown] = _UNKNOWN
-    if len(parts.tokens) > size:
-        raise _refused("it has more tokens than the model's embedding has rows", f"{len(parts.tokens)} tokens and {size} rows")
-    tokens = [t or f"[PAD{i}]" for i, t in enumerate([*parts.tokens, *[""] * (size - len(parts.tokens))])]
-    if len(set(tokens)) != len(tokens):
-        raise _refused("two tokens have the same text", f"{len(tokens)} tokens with {len(set(tokens))} texts")
-    (add_bos, bos), (add_eos, eos) = _around(tokenizer.bos_id, parts.prefix), _around(tokenizer.eos_id, parts.suffix)
-    metadata = {
-        **own, "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [types.get(i, _NORMAL if i < len(parts.tokens) and parts.tokens[i] else _UNUSED) for i in range(len(tokens))],
-        "tokenizer.ggml.add_bos_token": add_bos, "tokenizer.ggml.add_eos_token": add_eos,
-    }  # fmt: skip
-    if with_bytes:
-        metadata["tokenizer.ggml.scores"] = own["tokenizer.ggml.scores"] + [0.0] * (len(tokens) - len(parts.tokens))
-    ends = [e for e in ends if e != eos and e < len(tokens)]
-    for name, value in (("bos", bos), ("eos", eos), ("unknown", unknown), ("padding", tokenizer.pad_id), ("eot", ends[0] if ends else None), ("eom", ends[1] if len(ends) > 1 else None)):
-        if value is not None:
-            metadata[f"tokenizer.ggml.{name}_token_id"] = value
-    if template:
-        metadata["tokenizer.chat_template"] = template
-    notes = [f"token {tokenizer.token(i)!r} ends texts, too; GGUF has no place for it" for i in ends[2:]]
-    spaced = [a.text for a in parts.added if a.lstrip or a.rstrip or a.single_word]
-    if spaced:
-        notes.append(f"tokens that take the white space beside them, or stand as a word of their own, do not any more: {', '.join(spaced[:5])}")
+    metadata, notes = _with_tokens(tokenizer, own, {}, unknown, size, template, ends)
     if "NFC" in _normalizers(document):
         notes.append("text is not brought to Unicode's form NFC any more")
     metaspace = [v.get("prepend_scheme", str, "always") for k, v in _tokenizer_json._flat(document.get("pre_tokenizer"), "pre_tokenizer", "pretokenizers") if k == "Metaspace"]
@@ -175,16 +150,79 @@ def to_metadata(document, tokenizer_config, size, template, ends):
         notes.append("a space is put before the text behind each special token, too, not before the first alone")
     if leading:
         notes.append("a space is put before text that begins with a space, too")
-    _check_same(tokenizer, _tokenizer_gguf.from_gguf(metadata), not first and not spaced, not leading)
+    _check_same(tokenizer, _tokenizer_gguf.from_gguf(metadata), not first and not _spaced(parts), not leading)
     return metadata, notes
 
 
-def _check_same(tokenizer, written, beside_special=True, leading=True):
-    """ValueError unless two tokenizers give the same tokens. beside_special, leading: also for text between special tokens, and for text that begins with a space."""
+def of_sentence_piece(path, tokenizer_config, added_tokens, size, template, ends):
+    """to_metadata() of SentencePiece's own file. added_tokens: the parsed added_tokens.json. OSError, ValueError."""
+    data, where = _tokenizer_model.read(path), f"'{path}'"
+    d, tokenizer = _tokenizer_model.described(data, where), _tokenizer_model.from_bytes(data, tokenizer_config, added_tokens, where)
+    v, parts = d.vocabulary, tokenizer._parts
+    if d.kind != _tokenizer_model.BPE:
+        raise _refused("it is of another kind", "SentencePiece's unigram model")
+    if d.characters or d.squeeze:
+        raise _refused("it changes the text first", "a map of characters" if d.characters else "several spaces that become one")
+    if len(parts.byte_tokens) != 256:
+        raise _refused("it lacks tokens for bytes", f"{len(parts.byte_tokens)} tokens for bytes")
+    symbols = d.symbols({a.id for a in parts.added})
+    if symbols and d.prefix:  # GGUF's readers put the space behind each symbol, too
+        raise _refused("it has symbols that are found in any text, and puts a space before the text alone", f"the symbol {next(iter(symbols))!r}")
+    types = {i: _UNUSED for i in v.with_type(_UNUSED)} | {i: _USER_DEFINED for i in symbols.values()}
+    own = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.pre": "default", "tokenizer.ggml.scores": v.scores + [0.0] * (len(parts.tokens) - len(v.scores)), "tokenizer.ggml.add_space_prefix": d.prefix}
+    metadata, notes = _with_tokens(tokenizer, own, types, d.ids["unk"], size, template, ends, {i: t.replace(SPACE, " ") for t, i in symbols.items()})
+    if any(SPACE in t for t in symbols):
+        notes.append(f"symbols of several spaces are not found any more where a text has the sign {SPACE!r} itself")
+    shown = [t.replace(SPACE, " ") for t in list(symbols)[:200]]
+    texts = ["".join(shown), "a".join(shown), " ".join(shown), *(tokenizer.token(i) for i in sorted(tokenizer.special_ids)[:200])]
+    _check_same(tokenizer, _tokenizer_gguf.from_gguf(metadata), not _spaced(parts), more=texts)
+    return metadata, notes
+
+
+def _spaced(parts):
+    """The texts of the tokens that take the white space beside them, or stand as a word of their own."""
+    return [a.text for a in parts.added if a.lstrip or a.rstrip or a.single_word]
+
+
+def _with_tokens(tokenizer, own, types, unknown, size, template, ends, texts=None):
+    """(metadata, notes): `own` with the tokens, their types and what is put around a text. types: of tokens that are no added ones and no bytes; unknown: an id or None;
+    texts: of tokens that are written in another way, by id."""
+    parts, texts = tokenizer._parts, texts or {}
+    types = types | {i: _BYTE for i in parts.byte_tokens} | {a.id: _CONTROL if a.special else _USER_DEFINED for a in parts.added}
+    if "tokenizer.ggml.scores" in own and unknown is not None:
+        types[unknown] = _UNKNOWN
+    if len(parts.tokens) > size:
+        raise _refused("it has more tokens than the model's embedding has rows", f"{len(parts.tokens)} tokens and {size} rows")
+    tokens = [texts.get(i, t) or f"[PAD{i}]" for i, t in enumerate([*parts.tokens, *[""] * (size - len(parts.tokens))])]
+    if len(set(tokens)) != len(tokens):
+        raise _refused("two tokens have the same text", f"{len(tokens)} tokens with {len(set(tokens))} texts")
+    (add_bos, bos), (add_eos, eos) = _around(tokenizer.bos_id, parts.prefix), _around(tokenizer.eos_id, parts.suffix)
+    metadata = {
+        **own, "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [types.get(i, _NORMAL if i < len(parts.tokens) and parts.tokens[i] else _UNUSED) for i in range(len(tokens))],
+        "tokenizer.ggml.add_bos_token": add_bos, "tokenizer.ggml.add_eos_token": add_eos,
+    }  # fmt: skip
+    if "tokenizer.ggml.scores" in own:
+        metadata["tokenizer.ggml.scores"] = own["tokenizer.ggml.scores"] + [0.0] * (len(tokens) - len(parts.tokens))
+    ends = [e for e in ends if e != eos and e < len(tokens)]
+    for name, value in (("bos", bos), ("eos", eos), ("unknown", unknown), ("padding", tokenizer.pad_id), ("eot", ends[0] if ends else None), ("eom", ends[1] if len(ends) > 1 else None)):
+        if value is not None:
+            metadata[f"tokenizer.ggml.{name}_token_id"] = value
+    if template:
+        metadata["tokenizer.chat_template"] = template
+    notes = [f"token {tokenizer.token(i)!r} ends texts, too; GGUF has no place for it" for i in ends[2:]]
+    if spaced := _spaced(parts):
+        notes.append(f"tokens that take the white space beside them, or stand as a word of their own, do not any more: {', '.join(spaced[:5])}")
+    return metadata, notes
+
+
+def _check_same(tokenizer, written, beside_special=True, leading=True, more=()):
+    """ValueError unless two tokenizers give the same tokens. beside_special, leading: also for text between special tokens, and for text that begins with a space. more: texts in which the
+    names of special tokens are text."""
     names = "".join(tokenizer.token(i) for i in sorted(tokenizer.special_ids)[:40])
-    for text in (*PROBE, *([names + "x " + names] if beside_special else [])):
-        text = unicodedata.normalize("NFC", text if leading else text.lstrip(" "))
-        if (a := tokenizer.encode(text, parse_special=True)) != (b := written.encode(text, parse_special=True)):
+    texts = [unicodedata.normalize("NFC", text if leading else text.lstrip(" ")) for text in (*PROBE, *([names + "x " + names] if beside_special else []))]
+    for text, special in [*((text, True) for text in texts), *((text, False) for text in more)]:
+        if (a := tokenizer.encode(text, parse_special=special)) != (b := written.encode(text, parse_special=special)):
             i = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
             raise _refused("its tokens would be others", f"{b[i:i + 3]} in place of {a[i:i + 3]} for a part of {text[:40]!r}")
 
@@ -231,7 +269,8 @@ def _of_patterns(v, pre):
 
 def _of_scores(v, parts, vocab):
     """What differs in the tokenizer.json of GGUF's model 'llama': the merges are all pairs of tokens that are a token, those with the highest score first."""
-    scores, left_out, merges = v.get("tokenizer.ggml.scores", list), {a.id for a in parts.added} | set(parts.byte_tokens), []
+    unused = {i for i, t in enumerate(v.get("tokenizer.ggml.token_type", list, [])) if t == _UNUSED}
+    scores, left_out, merges = v.get("tokenizer.ggml.scores", list), {a.id for a in parts.added} | set(parts.byte_tokens) | unused, []
     for token, i in vocab.items():
         if i not in left_out:
             merges += [(-scores[i], i, vocab[left], vocab[right]) for left, right in _splits(token, vocab)]

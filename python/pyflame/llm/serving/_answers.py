@@ -122,7 +122,10 @@ class Choice:
 
     def _finish(self, text, reason):
         self.reason, calls = reason, []
-        self.answer.metrics.text(self._prompt_tokens, self.tokens, self._last - self._first if self.tokens else 0.0, self._queue, self._prefill)
+        job = self.answer.job
+        prompt, number = divmod(self.index, job.best_of)
+        self.answer.metrics.text(self._prompt_tokens, self.tokens, self._last - self._first if self.tokens else 0.0, self._queue, self._prefill,
+                                 max_tokens=job.max_tokens[prompt], n=None if number else job.n)
         if self._parser is not None:
             first, calls = self._parser.feed(text)
             last, more = self._parser.finish()

@@ -1,11 +1,18 @@
 """Counters and histograms in Prometheus' text format, by the names that vLLM gives them, so that dashboards made for it find them."""
+import itertools
+import math
+
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.utils import floatToGoString
+
+from ..engine import STEP_TOKENS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0)
 _WHOLE = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0)
 _EACH = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
+_COUNTS = (1, 2, 5, 10, 20)
 _TOKENS = tuple(m * 10**e for e in range(7) for m in (1, 2, 5))
 _GAUGES = (  # name, key of engine.stats(), what it is
     ("num_requests_running", "num_requests_running", "Sequences that the engine computes"),
@@ -41,6 +48,8 @@ class Metrics:
         self._inference = self._histogram("request_inference_time_seconds", "Seconds from then to its last token", _WHOLE)
         self._read = self._histogram("request_prompt_tokens", "Tokens of the prompt of a text that has ended", _TOKENS)
         self._written = self._histogram("request_generation_tokens", "Tokens of a text that has ended", _TOKENS)
+        self._n = self._histogram("request_params_n", "n of a request, one for each prompt whose first text has ended", _COUNTS)
+        self._most = self._histogram("request_params_max_tokens", "max_tokens of a text that has ended, or what the context left for it", _TOKENS)
         self._reasons = Counter("vllm:request_success", "Texts that ended, by the reason", ["model_name", "finished_reason"], registry=self._registry)
         for reason in ("stop", "length", "abort"):
             self._reasons.labels(name, reason)
@@ -58,8 +67,12 @@ class Metrics:
     def next_token(self, seconds):
         self._between.observe(seconds)
 
-    def text(self, prompt_tokens, tokens, seconds, queue=None, prefill=None):
-        """A text that has ended by itself. seconds: from its first token to its last; queue, prefill: the Token's seconds, None for a text without tokens and for one of a beam search."""
+    def text(self, prompt_tokens, tokens, seconds, queue=None, prefill=None, *, max_tokens, n=None):
+        """A text that has ended by itself. seconds: from its first token to its last; queue, prefill: the Token's seconds, None for a text without tokens and for one of a beam search.
+        max_tokens: the most that it may have; n: of its request, None for a text that is not the first of its prompt."""
+        self._most.observe(max_tokens)
+        if n is not None:
+            self._n.observe(n)
         self._read.observe(prompt_tokens)
         self._written.observe(tokens)
         self._decode.observe(seconds)
@@ -88,12 +101,36 @@ class Metrics:
                             family.add_metric(values, stats[key])
                     yield family
 
+        yield from self._iterations(parts, labels)
+        yield from self._cache_config(parts, labels)
         key = "spec_decode_num_accepted_tokens_per_pos"
         if any(key in stats for _, stats in parts):
             family = CounterMetricFamily("vllm:" + key, "Guessed tokens that were right, by their place among the guesses", labels=[*labels, "position"])
             for values, stats in parts:
                 for position, count in enumerate(stats.get(key, ())):
                     family.add_metric([*values, str(position)], count)
+            yield family
+
+    @staticmethod
+    def _iterations(parts, labels):
+        """How many tokens the steps of the engines had."""
+        family = HistogramMetricFamily("vllm:iteration_tokens_total", "Tokens of a step of the engine", labels=labels)
+        for values, stats in parts:
+            if counts := stats.get("iteration_tokens_counts"):
+                bounds = [*map(float, STEP_TOKENS), math.inf]
+                family.add_metric(values, [(floatToGoString(b), n) for b, n in zip(bounds, itertools.accumulate(counts))], stats["iteration_tokens_total"])
+        if family.samples:
+            yield family
+
+    @staticmethod
+    def _cache_config(parts, labels):
+        """What the caches of the engines are, as labels of a number that is 1."""
+        configs = [(values, stats["cache_config"]) for values, stats in parts if "cache_config" in stats]
+        if configs:
+            names = list(configs[0][1])
+            family = GaugeMetricFamily("vllm:cache_config_info", "What the cache of keys and values is", labels=[*labels, *names])
+            for values, config in configs:
+                family.add_metric([*values, *(str(config[name]) for name in names)], 1)
             yield family
 
     def describe(self):
