@@ -506,7 +506,8 @@ class Search {
     const std::vector<Enumerated> known = choices_.enumerated(here_, op_, key_);
     std::vector<Opened> opened;
     for (const Impl* impl : step_.enumerating) {
-      Opened& o = opened.emplace_back(impl, impl->configurations->enumerate(problem_), Enumerated{impl->name});
+      opened.push_back({impl, impl->configurations->enumerate(problem_), Enumerated{impl->name}});
+      Opened& o = opened.back();
       for (const Enumerated& e : known)
         if (e.impl == impl->name) o.so_far = e;
       o.so_far.size = o.all ? o.all->size() : 0;
