@@ -1,9 +1,12 @@
 // The shapes of loops that tuning may try.
 #include "pyflame/backends/gpu/loops/loop_shape.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "pyflame/backends/gpu/driver/arch.h"
+#include "pyflame/backends/gpu/driver/device.h"
 #include "pyflame/backends/gpu/loops/loop_text.h"
 
 namespace pyflame::gpu {
