@@ -31,7 +31,7 @@ std::optional<Division> named(const std::string& name) {
   return is_other(d) && name_of(d) == name ? std::optional(d) : std::nullopt;
 }
 
-std::vector<std::string> names_of(std::vector<Division> divisions, const std::string& without) {
+std::vector<std::string> names_of(const std::vector<Division>& divisions, const std::string& without) {
   std::vector<std::string> names;
   for (const Division& d : divisions)
     if (std::string name = name_of(d);

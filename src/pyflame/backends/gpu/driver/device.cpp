@@ -229,7 +229,7 @@ class GpuPause final : public Pause {
     device.enter();
     auto queued = std::make_unique<std::shared_ptr<State>>(state_);
     device.check(device.rt().launch_host(device.own_stream(), wait, queued.get()), "queueing a call of the host");
-    queued.release();  // now it belongs to the call
+    static_cast<void>(queued.release());  // now it belongs to the call
   }
   ~GpuPause() override { GpuPause::release(); }
   GpuPause(const GpuPause&) = delete;
