@@ -564,6 +564,13 @@ def test_a_device_that_waits_for_the_host_is_timed_with_calls_queued_ahead(monke
     assert host.timer.sample(1000) == (pytest.approx(0.002), 0.007, 0.007)
 
 
+def test_samples_that_were_not_queued_in_time_are_counted(monkeypatch):
+    host = Host(monkeypatch, 100, submit=0.007, device=0.002)
+    host.timer.queue_ahead(1000)
+    host.in_time = 0
+    assert host.timer.sample(1000) == (0.007, 0.007, 0.007) and host.timer.late == 1
+
+
 def test_calls_that_wait_for_the_device_are_not_queued_ahead(monkeypatch):
     host = Host(monkeypatch, 0, submit=0.007, device=0.002)
     host.timer.queue_ahead(20)

@@ -375,6 +375,15 @@ def test_a_program_that_prepares_for_long_is_not_idle():
     assert [q.stop(t, None, (0, 0), computes=True) for t in (301, 320, 321)] == [None, None, "stopped"]
 
 
+@pytest.mark.parametrize("text, computes", [("", False), ("start 1.0\n", False), ("start 1.0\ncomputes 2.0\n", True), ("start 1.0\nstep 1.1\nstep 1.2\nstep 1.3\ncomputes 1.4\n", True)])
+def test_a_program_computes_by_its_report(tmp_path, text, computes):
+    from pyflame.tuning.watch import _computes
+
+    assert not _computes(tmp_path / "missing")
+    (tmp_path / "report").write_text(text)
+    assert _computes(tmp_path / "report") is computes
+
+
 def test_a_program_that_prepares_for_long_is_measured(tmp_path):
     (tmp_path / "late.py").write_text("import time\ntime.sleep(4)\nimport pyflame as pf\nx = pf.randn(64, 96)\nfor _ in range(4):\n    print((x @ x.T).sum().item())\n")
     ran = tune(tmp_path, "--idle", "1", "--compare", "0", "late.py")

@@ -197,6 +197,7 @@ class _Timer:
         self.call, self.device, self.gpu, self.flush = call, device, environment.is_gpu(device), flush
         self.events = _C._Event(), _C._Event()
         self.ahead = 0  # how many calls are queued before the device begins; 0: it begins with the first one
+        self.late = 0  # how many samples are the host's times nevertheless
 
     def one(self):
         out = self.call()
@@ -207,7 +208,11 @@ class _Timer:
         if self.flush is not None:
             return self._cold(calls)
         figure, wall, submit = self._timed(calls)
-        return (self._queued_ahead(self.ahead) or figure) if self.ahead else figure, wall, submit
+        if self.ahead:
+            ahead = self._queued_ahead(self.ahead)
+            self.late += ahead is None
+            figure = figure if ahead is None else ahead
+        return figure, wall, submit
 
     def queue_ahead(self, calls):
         """Where the host submits calls more slowly than the device computes them, later samples take the device's time of calls that were all queued before the device began. A function
@@ -364,6 +369,8 @@ def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, c
     host_bound = timer.gpu and not timer.ahead and statistics.median(submit) > HOST_BOUND * statistics.median(wall)
     if timer.ahead:
         notes.append(f"host-bound: the host needs {_ms(statistics.median(submit))} to submit a call, so a program that does nothing else takes that long; the figure is the device's time of {timer.ahead} calls that were queued before it began")
+    if timer.late:
+        notes.append(f"{timer.late} sample{'s' * (timer.late > 1)} {'are' if timer.late > 1 else 'is'} of calls that the device waited for, as the host did not queue them in time")
     if host_bound:
         notes.append(f"host-bound: the host needs {_ms(statistics.median(submit))} to submit a call, and the device waits for it")
     return Measurement(name or _name_of(fn), device, figures, wall, submit, calls, first * 1e3, sampling.warmup_calls, cache, relative,

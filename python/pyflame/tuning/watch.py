@@ -105,9 +105,9 @@ def _read_report(path, outcome):
 
 
 def _computes(path):
-    """Whether the program has begun to compute, by its report."""
+    """Whether the program has begun to compute, by its report. The first steps of a fast program may be there before the line that says so."""
     with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as f:
-        return any(line.startswith("computes ") for line in itertools.islice(f, 3))
+        return any(line.startswith(("computes ", "step ")) for line in itertools.islice(f, 3))
     return False
 
 
