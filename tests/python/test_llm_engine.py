@@ -245,6 +245,43 @@ def test_blocks():
     assert blocks.take(1) == [1] and blocks.find([5, 6], 2) == []
 
 
+def test_contents_that_are_saved():
+    saves = []
+
+    def save(of):
+        if refused:
+            return None
+        saves.append(list(of))
+        return f"copy of {of}"
+
+    refused, blocks = False, _blocks.Blocks(5, 2, save=save)
+    ids, held, content, contents = [5, 6, 7, 8, 9, 1, 2, 3], blocks.take(4), _blocks.ROOT, []
+    for block in held:
+        content = blocks.register(block, content, ids[2 * block:2 * block + 2])
+        contents.append(content)
+    blocks.release(held)
+    other = blocks.take(4)  # one is free; three contents are evicted, the end first
+    assert saves == [[3, 2], [1]] and other == [4, 3, 2, 1] and blocks.saved_count == 3
+    found = blocks.find(ids, 8)
+    assert found == [(0, contents[0]), (None, contents[1]), (None, contents[2]), (None, contents[3])] and blocks.available == 1 == blocks.kept_among([0])
+    blocks.release(other)
+    assert blocks.available == 5
+    again, restores = blocks.hold_found(found[:3])
+    assert again[0] == 0 and len(set(again)) == 3 and sorted(restores) == [("copy of [1]", [again[1]], [0]), ("copy of [3, 2]", [again[2]], [1])]
+    assert blocks.find(ids, 8) == [*zip(again, contents), (None, contents[3])] and blocks.saved_count == 2  # one of two that were evicted together is left
+    # What is computed again need not be saved any more.
+    last = blocks.take(1)
+    assert blocks.register(last[0], contents[2], ids[6:]) == contents[3] and blocks.saved_count == 0 and blocks.find(ids, 8)[-1] == (last[0], contents[3])
+    blocks.release([*again, *last])
+    # Where there is no room, contents are forgotten; those that were saved first go first.
+    blocks.take(3)
+    assert saves[2:] == [[last[0], again[2]][:2]] or saves[2:] == [[last[0]]], saves
+    refused = True
+    assert blocks.forget_saved() and not blocks.forget_saved() and blocks.saved_count == 0
+    blocks.take(2)
+    assert blocks.find(ids, 8) == [] and len(saves) == 3
+
+
 def test_known_beginnings_are_found_and_counted(lm):
     ids = [int(i) for i in np.random.RandomState(5).randint(4, small.VOCABULARY, 50)]
     with Engine(lm) as engine:

@@ -123,10 +123,10 @@ def test_blocks_move_with_their_scales(lm, name):
     _paged.Step(lm._network, pages, [_paged.Part(ids, 0, [1, 2], False)], 32, 8).run()
     assert all(x.dtype == _kv_cache.format_of(name) for x in [*pages.keys, *pages.values])
     saved = pages.saved([1, 2])
-    assert len(saved) == 4 * lm.config.layers
+    assert [x.shape[:3] for x in saved] == [(2 * lm.config.layers, 2, _paged.BLOCK)] * 2
     assert sum(x.numel() * x.element_size() for x in saved) == 2 * block_bytes(lm, name)  # what the engine reckons with is what is there
     pages.copy([(1, 3)])
-    pages.restore([4], saved, 1)
+    pages.restore([4], saved, [1])
     for x in [*pages.keys, *pages.values, *pages.key_scales, *pages.value_scales]:
         x = x.float().numpy()
         assert x[16:48].any() and (x[48:64] == x[16:32]).all() and (x[64:80] == x[32:48]).all()
@@ -170,7 +170,7 @@ def test_the_same_bytes_have_more_blocks(tmp_path):
     for name in ("auto", *EIGHT_BITS, "fp8_e4m3"):
         with Engine(model, kv_cache_bytes=given, kv_cache_dtype=name) as engine:
             blocks[name] = engine._blocks.count
-            held = sum(x.numel() * x.element_size() for x in engine._pages._tensors())
+            held = sum(x.numel() * x.element_size() for family in engine._pages._families() for x in family)
             assert held == (engine._blocks.count + 1) * block_bytes(model, name) <= given
     # 128 bytes for a key of a head with D = 64, or 64 and a scale of 4.
     assert blocks == {"auto": 15, "int8": 29, "fp8": 29, "fp8_e5m2": 29, "fp8_e4m3": 29}

@@ -86,3 +86,13 @@ def test_settings_of_the_engine_change_no_token(folder, on_cpu):
             assert tokens(llm) == on_cpu(), options
             stats = llm.engine.stats()
         assert all(stats[name] > 0 for name in counts), (options, stats)
+
+
+def test_known_beginnings_come_back_from_host_memory(folder):
+    a, b = [5, 9, 20, 31, 8, 6, 4, 60] * 4 + [7, 7], [40, 41, 42] * 11 + [9]  # two full blocks each, of three in the cache
+    found = []
+    for device in ("cpu", GPU):
+        with LLM(folder, device=device, max_model_len=48, max_num_seqs=1, swap_space=0.001) as llm:
+            texts = [llm.generate({"prompt_token_ids": p}, SETTINGS[0])[0].outputs[0].token_ids for p in (a, b, a)]
+            found.append((texts, llm.engine.stats()["cpu_prefix_cache_hits"]))
+    assert found[0] == found[1] and found[0][1] == 32 and texts[0] == texts[2]

@@ -1,4 +1,4 @@
-"""swap_space: the keys and values of preempted requests go to host memory and come back; the texts stay the same."""
+"""swap_space: the keys and values of preempted requests, and of known beginnings that are evicted, go to host memory and come back; the texts stay the same."""
 import threading
 
 import numpy as np
@@ -55,11 +55,11 @@ class Computed:
         monkeypatch.setattr(engines, "Step", counted)
 
 
-def written(engine, prompts):
+def written(engine, prompts, tokens=40):
     ended, events = [threading.Event() for _ in prompts], [[] for _ in prompts]
     with engine._wake:
         for done, seen, p in zip(ended, events, prompts):
-            engine.submit(p, GREEDY, 40, stop_ids=(), receive=lambda e, d=done, s=seen: (s.append(e), d.set() if isinstance(e, Finished) else None))
+            engine.submit(p, GREEDY, tokens, stop_ids=(), receive=lambda e, d=done, s=seen: (s.append(e), d.set() if isinstance(e, Finished) else None))
     assert all(e.wait(60) for e in ended)
     return [[e.id for e in seen[:-1]] for seen in events]
 
@@ -124,6 +124,30 @@ def test_cancelled_and_failed_texts_free_host_memory(lm, texts, monkeypatch):
         got = written(engine, prompts)
         assert failed and all(g == w or w[: len(g)] == g for g, w in zip(got, want)) and want[-1] == got[-1]
     assert is_free(engine)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_invariant": True, "max_num_batched_tokens": 16}, {"kv_cache_dtype": "int8", "kv_cache_gate": None}, {"speculative_config": {"num_speculative_tokens": 3}}], ids=str)
+def test_known_beginnings_come_back_from_host_memory(lm, monkeypatch, options):
+    rs = np.random.RandomState(4)
+    conversations = [[int(i) for i in rs.randint(4, small.VOCABULARY, 70)] for _ in range(4)]
+    nbytes = _paged.block_bytes(lm._network, options.get("kv_cache_dtype", "auto"))
+    found = {}
+    for blocks in (0, 3, 100):  # none; too few for a conversation; enough
+        with monkeypatch.context() as patch:
+            with Engine(lm, kv_cache_bytes=10 * nbytes, swap_space=blocks * nbytes / (1 << 30), warm_up=False, **options) as engine:
+                first = [written(engine, [c], 20)[0] for c in conversations]
+                hits, computed = engine.stats()["prefix_cache_hits"], Computed(patch)
+                again = [written(engine, [c + f], 20)[0] for c, f in reversed([*zip(conversations, first)])]  # the last one's beginning was not evicted yet
+                stats = engine.stats()
+            assert hits == 0 and is_free(engine) and engine._blocks.saved_count <= blocks
+            found[blocks] = first, again, computed.tokens, stats
+    assert found[0][:2] == found[3][:2] == found[100][:2]
+    assert "cpu_prefix_cache_hits" not in found[0][3]
+    few, enough = found[3][3], found[100][3]
+    assert 0 < few["cpu_prefix_cache_hits"] < enough["cpu_prefix_cache_hits"] <= enough["prefix_cache_hits"] and enough["cpu_cache_usage"] == 0
+    assert found[100][2] < found[3][2] < found[0][2]  # tokens that were computed again
+    if not options:  # 89 tokens are known of each, in full blocks 80: the last one that was written is not read
+        assert found[0][3]["prefix_cache_hits"] < enough["prefix_cache_hits"] == 4 * 80
 
 
 @pytest.mark.parametrize("value", [-1, True, "4", float("nan")])

@@ -79,7 +79,7 @@ def test_all_that_an_engine_does(folder, tmp_path):
             found.append(([o.outputs[0].token_ids for o in texts], [s.tokens for s in beams[0].sequences]))
             stats.append(llm.engine.stats())
     assert found[0] == found[1] and found[0][0][0] != found[0][0][1]
-    assert all(s["swapped_in_tokens_total"] and s["spec_decode_num_accepted_tokens"] for s in stats)
+    assert all(s["swapped_in_tokens_total"] and s["cpu_prefix_cache_hits"] and s["spec_decode_num_accepted_tokens"] for s in stats)
 
 
 def test_the_same_bits_in_any_batch(folder):

@@ -6,6 +6,7 @@ after the other, and attended to as packed sequences. A row that one of the two 
 the first rows, up to the last text with one new token.
 Numbers of rows and of blocks are rounded up to a few sizes, so windows repeat and find their programs in the program cache. Each program that is kept takes
 memory, and a step with a part of a prompt has six such numbers: all but the rows, which cost the most time, have very few sizes there."""
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -105,9 +106,6 @@ class Pages:
         self.keys, self.values = (of_layers(c.kv_heads, c.head_dim, dtype=self.format or network.dtype) for _ in range(2))
         self.key_scales, self.value_scales = (of_layers(c.kv_heads, dtype=_C.float32) if self.format else [None] * c.layers for _ in range(2))
 
-    def _tensors(self):
-        return [x for x in [*self.keys, *self.values, *self.key_scales, *self.value_scales] if x is not None]
-
     def write(self, layer, slots, k, v):
         """Writes k and v (rows, key heads, head size) of a layer to slots (rows,)."""
         for x, pages, scales in ((k, self.keys, self.key_scales), (v, self.values, self.value_scales)):
@@ -132,17 +130,23 @@ class Pages:
         return dequantized(k, of_blocks(self.key_scales[layer]), self.dtype), dequantized(v, of_blocks(self.value_scales[layer]), self.dtype)
 
     def saved(self, blocks):
-        """The contents of blocks, as tensors in host memory: for each layer keys, then values, then their scales."""
+        """The contents of blocks, as tensors in host memory: keys and values of all layers, and their scales where there are any, each of shape (tensors, blocks, BLOCK, key heads, …)."""
         slots = self._slots(blocks)
         with no_grad():
-            return [x.index_select(0, slots).cpu() for x in self._tensors()]
+            return [_C.stack([x.index_select(0, slots) for x in family]).reshape(len(family), len(blocks), BLOCK, *family[0].shape[1:]).cpu() for family in self._families()]
 
-    def restore(self, blocks, saved, begin):
-        """Writes what saved() returned into blocks, from its block `begin` on."""
-        slots = self._slots(blocks)
+    def restore(self, blocks, saved, places):
+        """Writes what saved() returned into blocks: for each one the place among those that were saved."""
+        slots, places = self._slots(blocks), _C.tensor(np.array(places, dtype=np.int64), device="cpu")
         with no_grad():
-            for x, y in zip(self._tensors(), saved):
-                x.index_copy_(0, slots, y[begin * BLOCK:].to(x.device))
+            for family, contents in zip(self._families(), saved):
+                contents = contents.index_select(1, places).to(slots.device).reshape(len(family), len(blocks) * BLOCK, *family[0].shape[1:])
+                for x, content in zip(family, contents):
+                    x.index_copy_(0, slots, content)
+
+    def _families(self):
+        """Tensors of one shape: keys and values, and their scales."""
+        return [[*self.keys, *self.values], *([[*self.key_scales, *self.value_scales]] if self.format else [])]
 
     def _slots(self, blocks):
         return _C.tensor((np.array(blocks, dtype=np.int64)[:, None] * BLOCK + np.arange(BLOCK)).reshape(-1), device=self.keys[0].device)
@@ -152,7 +156,7 @@ class Pages:
         pairs = np.array([*pairs, *[(WASTE, WASTE)] * (rounded(len(pairs)) - len(pairs))], dtype=np.int64)  # a few sizes only
         source, target = map(self._slots, pairs.T)
         with no_grad():
-            for x in self._tensors():
+            for x in itertools.chain.from_iterable(self._families()):
                 x.index_copy_(0, target, x.index_select(0, source))
 
 

@@ -63,8 +63,8 @@ class _Rank:
     def save(self, key, blocks):
         self._saved[key] = self._pages.saved(blocks)
 
-    def restore(self, key, blocks, begin):
-        self._pages.restore(blocks, self._saved[key], begin)
+    def restore(self, key, blocks, places):
+        self._pages.restore(blocks, self._saved[key], places)
 
     def forget(self, keys):
         for key in keys:

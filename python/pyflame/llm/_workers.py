@@ -216,6 +216,6 @@ class RankPages(Pages):
         weakref.finalize(found, workers._forgotten.append, found.key).atexit = False
         return found
 
-    def restore(self, blocks, saved, begin):
-        self._workers.send("restore", saved.key, list(blocks), begin)
-        super().restore(blocks, saved, begin)
+    def restore(self, blocks, saved, places):
+        self._workers.send("restore", saved.key, list(blocks), list(places))
+        super().restore(blocks, saved, places)

@@ -121,7 +121,8 @@ class Engine(Intake):
     batch_invariant: a request with a seed gives the same bits alone and in any batch, because each token is computed in a product of the same shape always.
     Without it, products have as many rows as the step needs; their results, and so logits, may differ in the last bits from batch to batch.
     speculative_config: how tokens are guessed, a SpeculativeConfig or a dict; None: not at all. lora_modules: a dict of names and PEFT's folders.
-    swap_space: GiB of host memory for the keys and values of requests that are preempted. Where it has room they are copied there and back, otherwise they are computed again.
+    swap_space: GiB of host memory for the keys and values of requests that are preempted, and in what these leave, of known beginnings that are evicted. Where it has room they are copied there and back,
+    otherwise they are computed again.
     kv_cache_dtype: what keys and values are stored as, by vLLM's names: 'auto', the model's dtype; 'fp8' or 'fp8_e4m3', 'fp8_e5m2', 'int8': 8 bits, rounded with a float32 scale for each token
     and head, so that the cache has room for more tokens. It holds for a draft model, too.
     kv_cache_gate: how much worse such a cache may make the perplexity of a short text, as a part of it, or None. It is measured when the engine begins, and logged; the text is read twice for that.
@@ -203,7 +204,7 @@ class Engine(Intake):
         if max_num_seqs is None:
             max_num_seqs = min(default_texts(self._network.device), max_num_batched_tokens)
         self.model, self.max_num_seqs, self.max_num_batched_tokens, self.max_waiting = model, max_num_seqs, max_num_batched_tokens, max_waiting
-        self._swap_blocks = int(swap_space * (1 << 30)) // block_bytes(self._network, self.kv_cache_dtype)  # that host memory still has room for
+        self._swap_blocks = int(swap_space * (1 << 30)) // block_bytes(self._network, self.kv_cache_dtype)  # that no preempted request has in host memory; known beginnings take what they leave
         self._swap_count = self._swap_blocks
         self.speculative_config = SpeculativeConfig.of(speculative_config)
         if self.speculative_config and batch_invariant:
@@ -229,7 +230,7 @@ class Engine(Intake):
         self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total", "iteration_tokens_total"), 0)
         self._step_sizes = [0] * (len(STEP_TOKENS) + 1)  # how many steps had so many tokens
         if self._swap_count:
-            self._totals.update({"swapped_out_tokens_total": 0, "swapped_in_tokens_total": 0})
+            self._totals.update({"swapped_out_tokens_total": 0, "swapped_in_tokens_total": 0, "cpu_prefix_cache_hits": 0})
         self._accepted = []
         if self.speculative_config:
             self._totals.update(dict.fromkeys(("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens"), 0))
@@ -281,7 +282,7 @@ class Engine(Intake):
         self.max_model_len = min(length, count * BLOCK)
         if self.max_model_len < length:
             _log.info("texts have at most %d tokens, because keys and values of more do not fit into the cache; the model's context is %d", self.max_model_len, length)
-        self._blocks = Blocks(count, BLOCK, first=1)
+        self._blocks = Blocks(count, BLOCK, first=1, save=self._save_evicted if self._swap_count and self._shares_beginnings else None)
         self._backend = _attention_backend.measured(self._network, self._new_pages(1, self.kv_cache_dtype), self.attention_backend)
         if self._draft:
             _attention_backend.measured(self._draft, Pages(self._draft, 1, self.kv_cache_dtype), self.attention_backend)
@@ -498,7 +499,7 @@ class Engine(Intake):
     def stats(self) -> dict[str, Any]:
         """A dict: num_requests_running, num_requests_waiting; kv_cache_usage: the share of the blocks that requests hold, 0 to 1; prompt_tokens_total,
         generation_tokens_total; prefix_cache_queries and prefix_cache_hits, tokens of prompts that were looked up and found; preemptions_total; attention_backend and attention_backend_reason: the implementation of attention over pages, a text (None within pf.explain), and why it is that one. With swap_space also
-        cpu_cache_usage, the share of that memory in use, and swapped_out_tokens_total and swapped_in_tokens_total. Also
+        cpu_cache_usage, the share of that memory that preempted requests hold, swapped_out_tokens_total and swapped_in_tokens_total, and cpu_prefix_cache_hits, those of prefix_cache_hits that were copied from there. Also
         kv_cache_perplexity and kv_cache_perplexity_auto where kv_cache_gate has measured them. iteration_tokens_total and iteration_tokens_counts: the tokens of all steps, and a list of how many steps had at most
         1, 8, 16, 32 and so on up to 16384 tokens, but more than the number before, and how many had more; cache_config: a dict of what the cache is (block_size, num_gpu_blocks, cache_dtype, enable_prefix_caching). With speculative_config also spec_decode_num_drafts (steps with guesses), _num_draft_tokens and _num_accepted_tokens, and _num_accepted_tokens_per_pos, a list."""
         with self._wake:
@@ -668,7 +669,7 @@ class Engine(Intake):
     def _preempt(self, r):
         """Takes the blocks and the place of a running request. It is computed again later; a beam whose candidates are known need not be."""
         count = -(-r._computed // BLOCK)
-        swapped = (r._computed, self._pages.saved(r._blocks[:count])) if r._candidates is None and 0 < count <= self._swap_blocks else None
+        swapped = (r._computed, self._pages.saved(r._blocks[:count])) if r._candidates is None and count > 0 and self._make_swap_room(count) else None
         self._remove(r)
         if swapped is not None:
             r._swapped = swapped
@@ -678,13 +679,37 @@ class Engine(Intake):
             bisect.insort(self._waiting, r)
         self._totals["preemptions_total"] += 1
 
+    def _make_swap_room(self, count):
+        """Whether host memory has room for so many blocks. Known beginnings make room, those that were evicted first."""
+        if count > self._swap_blocks:
+            return False
+        while count > self._swap_blocks - self._blocks.saved_count:
+            self._blocks.forget_saved()
+        return True
+
+    def _save_evicted(self, blocks):
+        """The contents of blocks that are evicted, or None where host memory has no room for them. No step that has begun writes to these blocks, because no request holds them."""
+        if not self._make_swap_room(len(blocks)):
+            return None
+        self._totals["swapped_out_tokens_total"] += len(blocks) * BLOCK
+        return self._pages.saved(blocks)
+
+    def _hold(self, found):
+        """The blocks of a known beginning, held. What was evicted is copied back."""
+        blocks, restores = self._blocks.hold_found(found)
+        for data, targets, places in restores:
+            self._pages.restore(targets, data, places)
+            self._totals["cpu_prefix_cache_hits"] += len(targets) * BLOCK
+            self._totals["swapped_in_tokens_total"] += len(targets) * BLOCK
+        return blocks
+
     def _swap_in(self, r):
         """Copies what is in host memory back, behind what was found in blocks of others. There are blocks for the whole text."""
         computed, saved = r._swapped
         begin, end = len(r._blocks), -(-computed // BLOCK)
         if end > begin:
             taken = self._blocks.take(end - begin)
-            self._pages.restore(taken, saved, begin)
+            self._pages.restore(taken, saved, range(begin, end))
             self._totals["swapped_in_tokens_total"] += computed - r._computed
             r._blocks, r._computed = r._blocks + taken, computed
         self._forget_swapped(r)
@@ -717,12 +742,12 @@ class Engine(Intake):
         most = len(r.ids) - 1 if self._chunk is None else len(r.prompt_ids) - 1  # the last token's logits are needed
         found = self._blocks.find(r.ids, most, r._root) if self._shares_beginnings else []
         found = found[: len(found) * BLOCK // unit * unit // BLOCK]
-        blocks = [block for block, _ in found]
-        if -(-len(r.ids) // BLOCK) - len(blocks) > self._blocks.available - self._blocks.kept_among(blocks):
+        there = [known.block for known in found if known.block is not None]
+        if -(-len(r.ids) // BLOCK) - len(there) > self._blocks.available - self._blocks.kept_among(there):
             return None
         self._waiting.pop(0)
-        self._blocks.hold(blocks)
-        r._blocks, r._computed, r._registered, r._content = blocks, len(blocks) * BLOCK, len(blocks), found[-1][1] if found else r._root
+        blocks = self._hold(found)
+        r._blocks, r._computed, r._registered, r._content = blocks, len(blocks) * BLOCK, len(blocks), found[-1].content if found else r._root
         if r._swapped is not None:
             self._swap_in(r)
         bisect.insort(self._running, r)

@@ -24,6 +24,7 @@ _COUNTERS = (
     ("prompt_tokens", "prompt_tokens_total", "Tokens of prompts"),
     ("generation_tokens", "generation_tokens_total", "Tokens that were written"),
     ("prefix_cache_hits", "prefix_cache_hits", "Tokens of prompts that were in the cache"),
+    ("cpu_prefix_cache_hits", "cpu_prefix_cache_hits", "Tokens of prompts that were copied back from host memory"),
     ("prefix_cache_queries", "prefix_cache_queries", "Tokens of prompts that were looked up in the cache"),
     ("num_preemptions", "preemptions_total", "Sequences that gave their memory to others"),
     ("spec_decode_num_drafts", "spec_decode_num_drafts", "Steps of sequences with guessed tokens"),
