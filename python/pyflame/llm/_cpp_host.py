@@ -13,6 +13,7 @@ import traceback
 import pyflame as pf
 
 from ._children import connected
+from ._beams import BeamSearchParams
 from .embedding import EmbeddingModel, PoolingParams
 from .offline import LLM, SamplingParams, _Call
 
@@ -40,12 +41,14 @@ def _logprobs(positions):
 
 def _text(o):
     """A CompletionOutput as JSON."""
-    return {"index": o.index, "text": o.text, "token_ids": o.token_ids, "finish_reason": o.finish_reason, "cumulative_logprob": _number(o.cumulative_logprob), "logprobs": _logprobs(o.logprobs)}
+    return {"index": o.index, "text": o.text, "token_ids": o.token_ids, "finish_reason": o.finish_reason, "cumulative_logprob": _number(o.cumulative_logprob), "logprobs": _logprobs(o.logprobs),
+            "stop_reason": o.stop_reason}
 
 
 def _output(r):
     """A RequestOutput as JSON."""
-    return {"prompt": r.prompt, "prompt_token_ids": list(r.prompt_token_ids), "num_generation_tokens": r.num_generation_tokens, "outputs": [_text(o) for o in r.outputs]}
+    return {"prompt": r.prompt, "prompt_token_ids": list(r.prompt_token_ids), "num_generation_tokens": r.num_generation_tokens, "outputs": [_text(o) for o in r.outputs],
+            "request_id": r.request_id, "finished": r.finished, "num_cached_tokens": r.num_cached_tokens}
 
 
 class _Host:
@@ -113,19 +116,24 @@ class _Host:
         self._llm = LLM(model, **options)
         yield {"embeds": isinstance(self._llm.model, EmbeddingModel)}
 
-    def _generate(self, id, prompts, params=None, lora_request=None):
+    def _generate(self, id, prompts, **options):
         self._llm._needs_texts("generate")
-        return self._write(id, "generate", [self._llm._prompt(p) for p in prompts], params, lora_request)
+        return self._write(id, "generate", [self._llm._prompt(p) for p in prompts], **options)
 
-    def _chat(self, id, conversations, params=None, lora_request=None, tools=None):
+    def _chat(self, id, conversations, params=None, lora_request=None, priority=None, **template):
         self._llm._needs_texts("chat")
-        return self._write(id, "chat", [self._llm._conversation(m, tools) for m in conversations], params, lora_request)
+        return self._write(id, "chat", self._llm._conversations(conversations, **template), params, lora_request, priority)
 
-    def _write(self, id, op, prompts, params, lora):
-        params, call = None if params is None else SamplingParams(**params), self._calls[id]
-        if call.each and params is not None and params._chooses:
-            raise ValueError(f"{op}: pieces of texts that best_of leaves out cannot be taken back; got best_of {params.best_of} and n {params.n}; expected no best_of, or no function for pieces")
-        return map(_output, self._llm._write(prompts, params, False, lora, call))
+    def _write(self, id, op, prompts, params=None, lora_request=None, priority=None):
+        each = [SamplingParams(**p) for p in (params if isinstance(params, list) else [] if params is None else [params])]
+        call, chooses = self._calls[id], [p for p in each if p._chooses]
+        if call.each and chooses:
+            raise ValueError(f"{op}: pieces of texts that best_of leaves out cannot be taken back; got best_of {chooses[0].best_of} and n {chooses[0].n}; expected no best_of, or no function for pieces")
+        return map(_output, self._llm._write(prompts, each if isinstance(params, list) else each[0] if each else None, False, lora_request, call, priority))
+
+    def _beam_search(self, id, prompts, params, lora_request=None):
+        found = self._llm.beam_search(prompts, BeamSearchParams(**params), lora_request)
+        return ([{"tokens": list(s.tokens), "cum_logprob": _number(s.cum_logprob), "text": s.text, "finish_reason": s.finish_reason} for s in r.sequences] for r in found)
 
     def _embed(self, id, prompts, params=None):
         with self._embedding:

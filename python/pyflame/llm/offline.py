@@ -566,8 +566,8 @@ class LLM:
         {'enable_thinking': False}. priority: one number for each conversation. The rest is as in generate()."""
         self._needs_texts("chat")
         single = isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], dict)
-        names = {**(chat_template_kwargs or {}), "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}
-        return self._write([self._conversation(m, tools, **names) for m in ([messages] if single else messages)], sampling_params, use_tqdm, lora_request, priority=priority)
+        prompts = self._conversations([messages] if single else messages, tools, add_generation_prompt, continue_final_message, chat_template_kwargs)
+        return self._write(prompts, sampling_params, use_tqdm, lora_request, priority=priority)
 
     def beam_search(self, prompts: str | dict[str, Any] | Sequence[Any], params: BeamSearchParams,
                     lora_request: LoRARequest | str | Sequence[LoRARequest | str | None] | None = None, use_tqdm: bool = False) -> list[BeamSearchOutput]:
@@ -627,8 +627,10 @@ class LLM:
         ids = last_tokens(ids, params.truncate_prompt_tokens, self.engine.max_model_len - (params.max_tokens or 1))
         return self.model._ids("generate", ids)
 
-    def _conversation(self, messages, tools, **names):
-        return None, self.model.chat_ids(messages, **names, **({"tools": list(tools)} if tools else {}))
+    def _conversations(self, conversations, tools=None, add_generation_prompt=True, continue_final_message=False, chat_template_kwargs=None):
+        """What _write() takes of conversations: no text, and token ids."""
+        names = {**(chat_template_kwargs or {}), "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message, **({"tools": list(tools)} if tools else {})}
+        return [(None, self.model.chat_ids(messages, **names)) for messages in conversations]
 
     def _text_of(self, id):
         t = self.model.tokenizer

@@ -84,25 +84,30 @@ void put(json& to, const char* op, const char* name, const T& value) {
 json fields_of(const LLMOptions& o) {
   json found = json::object();
 #define LLM_OPTION(type, name) put(found, "LLM", #name, o.name);
-#define SAMPLING_PARAM(type, name)
-#define POOLING_PARAM(type, name)
 #include "pyflame/llm/fields.def"
   return found;
 }
 json fields_of(const SamplingParams& p) {
   json found = json::object();
-#define LLM_OPTION(type, name)
 #define SAMPLING_PARAM(type, name) put(found, "SamplingParams", #name, p.name);
-#define POOLING_PARAM(type, name)
 #include "pyflame/llm/fields.def"
   return found;
 }
 json fields_of(const PoolingParams& p) {
   json found = json::object();
-#define LLM_OPTION(type, name)
-#define SAMPLING_PARAM(type, name)
 #define POOLING_PARAM(type, name) put(found, "PoolingParams", #name, p.name);
 #include "pyflame/llm/fields.def"
+  return found;
+}
+json fields_of(const BeamSearchParams& p) {
+  json found = json::object();
+#define BEAM_SEARCH_PARAM(type, name) put(found, "BeamSearchParams", #name, p.name);
+#include "pyflame/llm/fields.def"
+  return found;
+}
+json fields_of(std::span<const SamplingParams> each) {
+  json found = json::array();
+  for (const SamplingParams& p : each) found.push_back(fields_of(p));
   return found;
 }
 
@@ -125,11 +130,40 @@ json conversations_of(std::span<const std::vector<Message>> conversations) {
   return found;
 }
 
-json request_of(const char* op, const SamplingParams* params, const OnPiece& on_piece, const CallOptions& options) {
+// The options of a call that chat() alone takes.
+json chat_options_of(const CallOptions& options) {
+  json found = json::object();
+  put(found, "chat", "tools", options.tools);
+  put(found, "chat", "add_generation_prompt", options.add_generation_prompt);
+  put(found, "chat", "continue_final_message", options.continue_final_message);
+  put(found, "chat", "chat_template_kwargs", options.chat_template_kwargs);
+  return found;
+}
+
+// params: null, or settings for all texts or for each.
+json request_of(const char* op, json params, const OnPiece& on_piece, const CallOptions& options) {
   json request{{"op", op}, {"stream", on_piece != nullptr}};
-  if (params) request["params"] = fields_of(*params);
+  if (!params.is_null()) request["params"] = std::move(params);
   put(request, op, "lora_request", options.lora_request);
-  put(request, op, "tools", options.tools);
+  put(request, op, "priority", options.priority);
+  return request;
+}
+
+json texts_request(const char* op, const Prompts& prompts, json params, const OnPiece& on_piece,
+                   const CallOptions& options) {
+  const json others = chat_options_of(options);
+  PF_CHECK(others.empty(), Value, "{}: an option is for chat() alone; got {}; expected none of the chat template", op,
+           others.empty() ? "" : others.begin().key());
+  json request = request_of(op, std::move(params), on_piece, options);
+  request["prompts"] = prompts_of(op, prompts);
+  return request;
+}
+
+json chat_request(std::span<const std::vector<Message>> conversations, json params, const OnPiece& on_piece,
+                  const CallOptions& options) {
+  json request = request_of("chat", std::move(params), on_piece, options);
+  request.update(chat_options_of(options));
+  request["conversations"] = conversations_of(conversations);
   return request;
 }
 
@@ -161,14 +195,27 @@ CompletionOutput text_of(const json& o) {
     found.logprobs.emplace();
     for (const json& position : positions) found.logprobs->push_back(logprobs_of(position));
   }
+  if (const json& reason = o.at("stop_reason"); reason.is_string()) found.stop_reason = reason.get<std::string>();
+  else if (!reason.is_null()) found.stop_reason = reason.get<int64_t>();
   return found;
 }
 
 RequestOutput output_of(const json& r) {
   RequestOutput found{.prompt = or_none<std::string>(r.at("prompt")),
                       .prompt_token_ids = r.at("prompt_token_ids").get<std::vector<int64_t>>(),
-                      .num_generation_tokens = r.at("num_generation_tokens").get<int64_t>()};
+                      .num_generation_tokens = r.at("num_generation_tokens").get<int64_t>(),
+                      .request_id = r.at("request_id").get<std::string>(),
+                      .finished = r.at("finished").get<bool>(),
+                      .num_cached_tokens = or_none<int64_t>(r.at("num_cached_tokens"))};
   for (const json& o : r.at("outputs")) found.outputs.push_back(text_of(o));
+  return found;
+}
+
+BeamSearchOutput beams_of(const json& r) {
+  BeamSearchOutput found;
+  for (const json& s : r)
+    found.sequences.push_back({s.at("tokens").get<std::vector<int64_t>>(), number(s.at("cum_logprob")),
+                               or_none<std::string>(s.at("text")), s.at("finish_reason").get<std::string>()});
   return found;
 }
 
@@ -372,22 +419,23 @@ LLM::Connection& LLM::open() const {
 }
 
 std::vector<RequestOutput> LLM::generate(const Prompts& prompts) {
-  json request = request_of("generate", nullptr, nullptr, {});
-  request["prompts"] = prompts_of("generate", prompts);
-  return results(open().ask(std::move(request)), output_of);
+  return results(open().ask(texts_request("generate", prompts, nullptr, nullptr, {})), output_of);
 }
 
 std::vector<RequestOutput> LLM::generate(const Prompts& prompts, const SamplingParams& params, const OnPiece& on_piece,
                                          const CallOptions& options) {
-  json request = request_of("generate", &params, on_piece, options);
-  request["prompts"] = prompts_of("generate", prompts);
-  return results(open().ask(std::move(request), on_piece), output_of);
+  return results(open().ask(texts_request("generate", prompts, fields_of(params), on_piece, options), on_piece),
+                 output_of);
+}
+
+std::vector<RequestOutput> LLM::generate_each(const Prompts& prompts, std::span<const SamplingParams> params,
+                                              const OnPiece& on_piece, const CallOptions& options) {
+  return results(open().ask(texts_request("generate", prompts, fields_of(params), on_piece, options), on_piece),
+                 output_of);
 }
 
 RequestOutput LLM::chat(const std::vector<Message>& messages) {
-  json request = request_of("chat", nullptr, nullptr, {});
-  request["conversations"] = conversations_of(std::span(&messages, 1));
-  return output_of(open().ask(std::move(request)).at(0));
+  return output_of(open().ask(chat_request(std::span(&messages, 1), nullptr, nullptr, {})).at(0));
 }
 
 RequestOutput LLM::chat(const std::vector<Message>& messages, const SamplingParams& params, const OnPiece& on_piece,
@@ -397,9 +445,21 @@ RequestOutput LLM::chat(const std::vector<Message>& messages, const SamplingPara
 
 std::vector<RequestOutput> LLM::chat(std::span<const std::vector<Message>> conversations, const SamplingParams& params,
                                      const OnPiece& on_piece, const CallOptions& options) {
-  json request = request_of("chat", &params, on_piece, options);
-  request["conversations"] = conversations_of(conversations);
-  return results(open().ask(std::move(request), on_piece), output_of);
+  return results(open().ask(chat_request(conversations, fields_of(params), on_piece, options), on_piece), output_of);
+}
+
+std::vector<RequestOutput> LLM::chat_each(std::span<const std::vector<Message>> conversations,
+                                          std::span<const SamplingParams> params, const OnPiece& on_piece,
+                                          const CallOptions& options) {
+  return results(open().ask(chat_request(conversations, fields_of(params), on_piece, options), on_piece), output_of);
+}
+
+std::vector<BeamSearchOutput> LLM::beam_search(const Prompts& prompts, const BeamSearchParams& params,
+                                               const CallOptions& options) {
+  PF_CHECK(options.priority.empty(), Value,
+           "beam_search: it has no priorities; got {} of them; expected none; hint: generate()",
+           options.priority.size());
+  return results(open().ask(texts_request("beam_search", prompts, fields_of(params), nullptr, options)), beams_of);
 }
 
 std::vector<EmbeddingRequestOutput> LLM::embed(const Prompts& prompts, const PoolingParams& params) {

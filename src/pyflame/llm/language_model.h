@@ -50,25 +50,26 @@ using Biases = std::map<int64_t, double>;
 // The settings have the names, meanings and defaults of Python's LLM. Those that are not set have Python's defaults.
 struct LLMOptions {
 #define LLM_OPTION(type, name) type name = {};
-#define SAMPLING_PARAM(type, name)
-#define POOLING_PARAM(type, name)
 #include "pyflame/llm/fields.def"
   std::string python = {};  // the interpreter that has the package; empty: PYFLAME_PYTHON, and then as said above
 };
 
 // How a text is written: the fields of Python's SamplingParams, with its defaults.
 struct SamplingParams {
-#define LLM_OPTION(type, name)
 #define SAMPLING_PARAM(type, name) type name = {};
-#define POOLING_PARAM(type, name)
 #include "pyflame/llm/fields.def"
 };
 
 // How embeddings are made: the fields of Python's PoolingParams, with its defaults.
 struct PoolingParams {
-#define LLM_OPTION(type, name)
-#define SAMPLING_PARAM(type, name)
 #define POOLING_PARAM(type, name) type name = {};
+#include "pyflame/llm/fields.def"
+};
+
+// How beams are searched: the fields of Python's BeamSearchParams, with its defaults. beam_width and max_tokens must be
+// set.
+struct BeamSearchParams {
+#define BEAM_SEARCH_PARAM(type, name) type name = {};
 #include "pyflame/llm/fields.def"
 };
 
@@ -116,7 +117,8 @@ struct Logprob {
 };
 
 // One text. token_ids: without the token that ended it. finish_reason: "stop", "length", or "cancelled" where the
-// program said so. logprobs: for each token those that SamplingParams::logprobs asked for, and its own.
+// program said so. logprobs: for each token those that SamplingParams::logprobs asked for, and its own. stop_reason:
+// the stop text, or the id of SamplingParams::stop_token_ids, that ended it; none where it is another end.
 struct CompletionOutput {
   int64_t index = 0;
   std::string text = {};
@@ -124,15 +126,36 @@ struct CompletionOutput {
   std::string finish_reason = {};
   std::optional<double> cumulative_logprob = {};
   std::optional<std::vector<std::map<int64_t, Logprob>>> logprobs = {};
+  std::optional<std::variant<int64_t, std::string>> stop_reason = {};
 };
 
 // What a prompt became. prompt: its text, if it was one. num_generation_tokens: how many tokens were written for it,
-// those of texts that best_of left out included.
+// those of texts that best_of left out included. request_id: the number of the prompt among all of its LLM, as text.
+// finished: false where the program cancelled the call. num_cached_tokens: how many tokens of the prompt had been
+// computed before, for other texts; none where the prompt was never read.
 struct RequestOutput {
   std::optional<std::string> prompt = {};
   std::vector<int64_t> prompt_token_ids = {};
   std::vector<CompletionOutput> outputs = {};
   int64_t num_generation_tokens = 0;
+  std::string request_id = {};
+  bool finished = false;
+  std::optional<int64_t> num_cached_tokens = {};
+};
+
+// A text that a beam search found. tokens: the prompt, what was written, and the token that ended it, if one did.
+// cum_logprob: the sum of log p of what was written. text: of the tokens; none without a tokenizer. finish_reason:
+// "stop" or "length".
+struct BeamSearchSequence {
+  std::vector<int64_t> tokens = {};
+  double cum_logprob = 0;
+  std::optional<std::string> text = {};
+  std::string finish_reason = {};
+};
+
+// What a beam search found for a prompt: at most beam_width texts, that with the highest score first.
+struct BeamSearchOutput {
+  std::vector<BeamSearchSequence> sequences = {};
 };
 
 // A vector of a text.
@@ -162,12 +185,24 @@ struct Piece {
 // raises.
 using OnPiece = std::function<bool(const Piece&)>;
 
-// What a call may say besides. lora_request: the name of an adapter of LLMOptions::lora_modules; tools: a list of
-// functions in OpenAI's form, for chat templates that take them.
+// What a call may say besides. lora_request: the name of an adapter of LLMOptions::lora_modules; priority: a number for
+// each prompt: of texts that wait, those with the lowest number are begun first. The others are for chat() alone. tools:
+// a list of functions in OpenAI's form, for chat templates that take them; add_generation_prompt: whether the template
+// begins an answer; continue_final_message: whether the text goes on with the last message; chat_template_kwargs: a dict
+// of further names of the template.
 struct CallOptions {
   std::optional<std::string> lora_request = {};
+  std::vector<int64_t> priority = {};
   std::optional<Json> tools = {};
+  std::optional<bool> add_generation_prompt = {};
+  std::optional<bool> continue_final_message = {};
+  std::optional<Json> chat_template_kwargs = {};
 };
+
+// A vector, an array or a span of settings, one for each prompt of a call.
+template <class Range>
+concept SamplingParamsOfEach = std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
+    std::same_as<std::ranges::range_value_t<Range>, SamplingParams>;
 
 // A language model. Several threads may call its methods at the same time; the engine writes all their texts together.
 // A pyflame::Error has the kind and the message of the Python error. If the process of the model has ended, each call
@@ -188,6 +223,11 @@ class LLM {
   std::vector<RequestOutput> generate(const Prompts& prompts);
   std::vector<RequestOutput> generate(const Prompts& prompts, const SamplingParams& params,
                                       const OnPiece& on_piece = nullptr, const CallOptions& options = {});
+  template <SamplingParamsOfEach Each>
+  std::vector<RequestOutput> generate(const Prompts& prompts, const Each& params, const OnPiece& on_piece = nullptr,
+                                      const CallOptions& options = {}) {
+    return generate_each(prompts, std::span<const SamplingParams>(params), on_piece, options);
+  }
   // The answer to a conversation, by the model's chat template.
   RequestOutput chat(const std::vector<Message>& messages);
   RequestOutput chat(const std::vector<Message>& messages, const SamplingParams& params,
@@ -195,6 +235,14 @@ class LLM {
   // The answers to several conversations, in their order.
   std::vector<RequestOutput> chat(std::span<const std::vector<Message>> conversations, const SamplingParams& params,
                                   const OnPiece& on_piece = nullptr, const CallOptions& options = {});
+  template <SamplingParamsOfEach Each>
+  std::vector<RequestOutput> chat(std::span<const std::vector<Message>> conversations, const Each& params,
+                                  const OnPiece& on_piece = nullptr, const CallOptions& options = {}) {
+    return chat_each(conversations, std::span<const SamplingParams>(params), on_piece, options);
+  }
+  // The likeliest texts that follow prompts, as far as a search finds them, in the prompts' order.
+  std::vector<BeamSearchOutput> beam_search(const Prompts& prompts, const BeamSearchParams& params,
+                                            const CallOptions& options = {});
   // The embeddings of texts, of a model for embeddings (LLMOptions::runner "pooling", or "auto" and an encoder).
   std::vector<EmbeddingRequestOutput> embed(const Prompts& prompts, const PoolingParams& params = {});
   // Ends the process and waits for its end. Calls that run in other threads, and later ones, raise a RuntimeError. A
@@ -204,6 +252,11 @@ class LLM {
  private:
   class Connection;
   Connection& open() const;
+  std::vector<RequestOutput> generate_each(const Prompts& prompts, std::span<const SamplingParams> params,
+                                           const OnPiece& on_piece, const CallOptions& options);
+  std::vector<RequestOutput> chat_each(std::span<const std::vector<Message>> conversations,
+                                       std::span<const SamplingParams> params, const OnPiece& on_piece,
+                                       const CallOptions& options);
   std::unique_ptr<Connection> connection_;
 };
 

@@ -163,14 +163,15 @@ print(json.dumps([{"prompt": r.prompt, "ids": r.prompt_token_ids, "count": r.num
 TEST_F(LanguageModel, SettingsAreThoseOfPython) {
   const json want = json::parse(said(R"(
 import dataclasses, inspect, json
-from pyflame.llm import LLM, PoolingParams, SamplingParams
+from pyflame.llm import LLM, BeamSearchParams, PoolingParams, SamplingParams
 options = [n for n in inspect.signature(LLM.__init__).parameters if n not in ("self", "model", "use_tqdm_on_load")]
-print(json.dumps([options, *([f.name for f in dataclasses.fields(c)] for c in (SamplingParams, PoolingParams))]))
+print(json.dumps([options, *([f.name for f in dataclasses.fields(c)] for c in (SamplingParams, PoolingParams, BeamSearchParams))]))
 )"));
-  json found = {json::array(), json::array(), json::array()};
+  json found = {json::array(), json::array(), json::array(), json::array()};
 #define LLM_OPTION(type, name) found[0].push_back(#name);
 #define SAMPLING_PARAM(type, name) found[1].push_back(#name);
 #define POOLING_PARAM(type, name) found[2].push_back(#name);
+#define BEAM_SEARCH_PARAM(type, name) found[3].push_back(#name);
 #include "pyflame/llm/fields.def"
   EXPECT_EQ(found, want);
 }
@@ -181,15 +182,19 @@ TEST_F(LanguageModel, SettingsOfEachTypeArrive) {
   };
   const CompletionOutput plain = text({.temperature = 0, .max_tokens = 24});
   ASSERT_EQ(plain.token_ids.size(), 24U);
-  EXPECT_EQ(text({.temperature = 0, .max_tokens = 24, .stop_token_ids = {plain.token_ids[5]}}).finish_reason, "stop");
+  const CompletionOutput stopped = text({.temperature = 0, .max_tokens = 24, .stop_token_ids = {plain.token_ids[5]}});
+  EXPECT_EQ(stopped.finish_reason, "stop");
+  EXPECT_EQ(std::get<int64_t>(stopped.stop_reason.value()), plain.token_ids[5]);
+  EXPECT_FALSE(plain.stop_reason);
   std::vector<std::string> pieces;
   llm_->generate("the window", {.temperature = 0, .max_tokens = 24}, [&](const Piece& piece) {
     if (!piece.text.empty()) pieces.push_back(piece.text);
     return true;
   });
   const std::string stop = pieces.at(pieces.size() / 2);
-  EXPECT_EQ(text({.temperature = 0, .max_tokens = 24, .stop = {stop, "never"}}).text,
-            plain.text.substr(0, plain.text.find(stop)));
+  const CompletionOutput cut = text({.temperature = 0, .max_tokens = 24, .stop = {stop, "never"}});
+  EXPECT_EQ(cut.text, plain.text.substr(0, plain.text.find(stop)));
+  EXPECT_EQ(std::get<std::string>(cut.stop_reason.value()), stop);
   EXPECT_EQ(text({.temperature = 0, .max_tokens = 3, .logit_bias = {{40, 100.0}}}).token_ids,
             (std::vector<int64_t>{40, 40, 40}));
   EXPECT_NE(text({.temperature = 0, .max_tokens = 24}, {.lora_request = "other"}).token_ids, plain.token_ids);
@@ -225,6 +230,69 @@ TEST_F(LanguageModel, PromptsOfEachKind) {
   EXPECT_EQ(answers[0].outputs[0].token_ids, llm_->chat({{"user", "Hi"}}, params).outputs[0].token_ids);
   EXPECT_GT(answers[1].prompt_token_ids.size(), answers[0].prompt_token_ids.size());
   EXPECT_EQ(llm_->chat({{"user", "Hi"}}).prompt_token_ids, answers[0].prompt_token_ids);
+}
+
+TEST_F(LanguageModel, SettingsOfEachPrompt) {
+  const std::vector<SamplingParams> each{{.temperature = 0, .max_tokens = 3}, {.temperature = 0, .max_tokens = 5}};
+  const std::vector<RequestOutput> found = llm_->generate({"Hello", "Hello"}, each, nullptr, {.priority = {1, 0}});
+  ASSERT_EQ(found.size(), 2U);
+  const std::vector<int64_t> ids = found[1].outputs.at(0).token_ids;
+  ASSERT_EQ(ids.size(), 5U);
+  EXPECT_EQ(found[0].outputs.at(0).token_ids, (std::vector<int64_t>{ids[0], ids[1], ids[2]}));
+  EXPECT_TRUE(found[0].finished && found[1].finished);
+  EXPECT_NE(found[0].request_id, found[1].request_id);
+  EXPECT_TRUE(found[0].num_cached_tokens);
+  const std::vector<std::vector<Message>> conversations{{{"user", "Hi"}}, {{"user", "Hi"}}};
+  const std::vector<RequestOutput> answers = llm_->chat(conversations, each);
+  EXPECT_EQ(answers.at(0).outputs.at(0).token_ids.size(), 3U);
+  EXPECT_EQ(answers.at(1).outputs.at(0).token_ids.size(), 5U);
+  expect_error(ErrorKind::Value, "got 2 sampling_params for 1 prompts", [&] { llm_->generate("a", each); });
+  expect_error(ErrorKind::Value, "got 2 priority for 1 prompts", [] {
+    llm_->generate("a", {}, nullptr, {.priority = {1, 2}});
+  });
+}
+
+TEST_F(LanguageModel, ChatTemplatesTakeOptions) {
+  const SamplingParams params{.temperature = 0, .max_tokens = 2};
+  const std::vector<Message> messages{{"user", "Hi"}, {"assistant", "Good"}};
+  const auto prompt = [&](const CallOptions& options) {
+    return llm_->chat(messages, params, nullptr, options).prompt_token_ids;
+  };
+  const std::vector<int64_t> whole = prompt({});
+  const std::vector<int64_t> without = prompt({.add_generation_prompt = false});
+  EXPECT_LT(without.size(), whole.size());
+  const std::vector<int64_t> goes_on = prompt({.add_generation_prompt = false, .continue_final_message = true});
+  EXPECT_LT(goes_on.size(), without.size());
+  EXPECT_EQ(prompt({.chat_template_kwargs = R"({"unused": 1})"}), whole);
+  expect_error(ErrorKind::Value,
+               "generate: an option is for chat() alone; got tools; expected none of the chat template",
+               [] { llm_->generate("a", {}, nullptr, {.tools = "[]"}); });
+}
+
+TEST_F(LanguageModel, SearchesBeams) {
+  const json want = json::parse(said(R"(
+import json, sys
+from pyflame.llm import LLM, BeamSearchParams
+with LLM(sys.argv[1], device="cpu", max_model_len=1024) as llm:
+    found = llm.beam_search(["Hello", [5, 6, 7]], BeamSearchParams(beam_width=3, max_tokens=4, length_penalty=0.5))
+print(json.dumps([[[s.tokens, s.cum_logprob, s.text, s.finish_reason] for s in r.sequences] for r in found]))
+)",
+                                     {model()}));
+  json found = json::array();
+  const BeamSearchParams params{.beam_width = 3, .max_tokens = 4, .length_penalty = 0.5};
+  for (const BeamSearchOutput& r : llm_->beam_search({"Hello", {5, 6, 7}}, params)) {
+    json sequences = json::array();
+    for (const BeamSearchSequence& s : r.sequences)
+      sequences.push_back(json::array({s.tokens, s.cum_logprob, s.text.value(), s.finish_reason}));
+    found.push_back(sequences);
+  }
+  EXPECT_EQ(found, want);
+  ASSERT_EQ(found.at(0).size(), 3U);
+  EXPECT_NE(llm_->beam_search("Hello", params, {.lora_request = "other"})[0].sequences[0].cum_logprob,
+            found[0][0][1].get<double>());
+  expect_error(ErrorKind::Type, "beam_width", [] { llm_->beam_search("a", {.max_tokens = 3}); });
+  expect_error(ErrorKind::Value, "beam_search: it has no priorities; got 1 of them; expected none",
+               [&] { llm_->beam_search("a", params, {.priority = {1}}); });
 }
 
 TEST_F(LanguageModel, PiecesAreTheText) {
