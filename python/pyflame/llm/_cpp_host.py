@@ -35,7 +35,7 @@ def _number(x):
 
 
 def _logprobs(positions):
-    return None if positions is None else [[[id, _number(p.logprob), p.rank, p.decoded_token] for id, p in position.items()] for position in positions]
+    return None if positions is None else [[[id, _number(p.logprob), p.rank, p.decoded_token] for id, p in (position or {}).items()] for position in positions]
 
 
 def _text(o):
@@ -45,7 +45,8 @@ def _text(o):
 
 def _output(r):
     """A RequestOutput as JSON."""
-    return {"prompt": r.prompt, "prompt_token_ids": list(r.prompt_token_ids), "num_generation_tokens": r.num_generation_tokens, "outputs": [_text(o) for o in r.outputs]}
+    return {"prompt": r.prompt, "prompt_token_ids": list(r.prompt_token_ids), "num_generation_tokens": r.num_generation_tokens, "outputs": [_text(o) for o in r.outputs],
+            "prompt_logprobs": _logprobs(r.prompt_logprobs)}
 
 
 class _Host:

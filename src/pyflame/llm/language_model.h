@@ -127,12 +127,14 @@ struct CompletionOutput {
 };
 
 // What a prompt became. prompt: its text, if it was one. num_generation_tokens: how many tokens were written for it,
-// those of texts that best_of left out included.
+// those of texts that best_of left out included. prompt_logprobs: for each token of the prompt those that
+// SamplingParams::prompt_logprobs asked for, and its own; an empty map for the first token, which follows nothing.
 struct RequestOutput {
   std::optional<std::string> prompt = {};
   std::vector<int64_t> prompt_token_ids = {};
   std::vector<CompletionOutput> outputs = {};
   int64_t num_generation_tokens = 0;
+  std::optional<std::vector<std::map<int64_t, Logprob>>> prompt_logprobs = {};
 };
 
 // A vector of a text.
