@@ -25,9 +25,9 @@ struct ServeSettings {
   int64_t port = 0, max_model_len = 0, max_num_seqs = 0, max_num_batched_tokens = 0, kv_cache_bytes = 0;
   int64_t tensor_parallel_size = 0, replicas = 0;
   int64_t max_clients = 0, max_choices = 0, max_body_bytes = 0;
-  double request_seconds = 0, drain_seconds = 0, swap_space = 0, cpu_offload_gb = 0;
+  double request_seconds = 0, drain_seconds = 0, swap_space = 0, cpu_offload_gb = 0, gpu_memory_utilization = 0;
   std::vector<std::string> api_key, cors, lora_modules;
-  bool json = false;
+  bool json = false, prefix_caching = false, no_prefix_caching = false;
 };
 
 void forward_serve(const CLI::App* cmd, PythonCommand& to) {
@@ -42,6 +42,7 @@ void forward_serve(const CLI::App* cmd, PythonCommand& to) {
                                      "max_num_seqs",
                                      "max_num_batched_tokens",
                                      "kv_cache_bytes",
+                                     "gpu_memory_utilization",
                                      "max_clients",
                                      "max_choices",
                                      "max_body_bytes",
@@ -63,6 +64,8 @@ void forward_serve(const CLI::App* cmd, PythonCommand& to) {
   for (const char* name : kForwarded)
     for (const std::string& value : cmd->get_option(std::string("--") + name)->results())
       to.add((std::string("--") + name).c_str(), value);
+  for (const char* name : {"--enable_prefix_caching", "--no_enable_prefix_caching"})
+    if (cmd->count(name) > 0) to.add(name);
 }
 
 void add_several(CLI::App* cmd, const std::string& name, std::vector<std::string>& target, const std::string& text) {
@@ -85,6 +88,16 @@ void add_engine_options(CLI::App* cmd, ServeSettings& s) {
                   "Memory for keys and values; default: what the texts need, at most 1 GiB, on a GPU three quarters of "
                   "its free memory")
       ->check(from_one());
+  cmd->add_option(names("gpu_memory_utilization"), s.gpu_memory_utilization,
+                  "On a GPU, in the place of --kv_cache_bytes: keys and values take this share of its whole memory, "
+                  "less all that is in use there")
+      ->check(CLI::Range(0.0, 1.0));
+  CLI::Option* caching = cmd->add_flag(
+      names("enable_prefix_caching"), s.prefix_caching,
+      "What was computed for the beginning of one text is used for others that begin alike (the default)");
+  cmd->add_flag(names("no_enable_prefix_caching"), s.no_prefix_caching,
+                "Nothing that was computed for one text is used for another")
+      ->excludes(caching);
   add_cache_options(cmd, s.cache);
   cmd->add_option(names("swap_space"), s.swap_space,
                   "GiB of host memory for keys and values of texts that make room for others; default: 0, they are "

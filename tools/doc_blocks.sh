@@ -121,10 +121,11 @@ END
   printf 'the window is open, and the door is not\n%.0s' {1..20} > book.txt
 }
 
-# Measurements of language models with few and short texts, and prompts.txt.
+# Measurements of language models with few and short texts, prompts.txt and lengths.jsonl.
 few_prompts() {
   smaller=(--num_prompts 4 --input_len 16 --output_len 8 --iters 1 --request_rate 50)
   printf 'the window is open\nthe door is not\nthe end of the book\nonce upon a time\n' > prompts.txt
+  printf '{"input_len": 12, "output_len": 3}\n{"input_len": 5, "output_len": 6}\n' > lengths.jsonl
 }
 
 start_server() {

@@ -31,7 +31,8 @@ def until(condition, seconds=60):
 class Written:
     """A request of the EchoEngine."""
 
-    def __init__(self, engine, prompt, sampling, max_tokens, stop_ids, logprobs, priority, receive):
+    def __init__(self, engine, prompt, sampling, max_tokens, stop_ids, logprobs, priority, client, receive):
+        self.client = client
         self.prompt, self.sampling, self.max_tokens, self.stop_ids, self.logprobs, self.priority, self.receive = prompt, sampling, max_tokens, stop_ids, logprobs, priority, receive
         self.tokens = engine.write(prompt)[:max_tokens]
         self.is_cut, self.sent, self.is_cancelled, self.is_finished = len(engine.write(prompt)) > max_tokens, 0, False, False
@@ -48,11 +49,11 @@ class EchoEngine:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def submit(self, prompt_ids, sampling, max_tokens, *, stop_ids=None, logprobs=None, priority=0, receive):
+    def submit(self, prompt_ids, sampling, max_tokens, *, stop_ids=None, logprobs=None, prompt_logprobs=None, priority=0, client=None, receive):
         if self.full:
             raise self.full
         with self._changed:
-            self.requests.append(Written(self, list(prompt_ids), sampling, max_tokens, stop_ids, logprobs, priority, receive))
+            self.requests.append(Written(self, list(prompt_ids), sampling, max_tokens, stop_ids, logprobs, priority, client, receive))
             self._changed.notify()
             return self.requests[-1]
 

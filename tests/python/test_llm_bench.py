@@ -6,9 +6,10 @@ import pytest
 
 for package in ("regex", "jinja2", "aiohttp", "prometheus_client"):
     pytest.importorskip(package, reason=f"the package {package} is not installed")
+import numpy as np  # noqa: E402
 import pyflame as pf  # noqa: E402
 from llm_client import EchoEngine, Running  # noqa: E402
-from pyflame.llm import bench  # noqa: E402
+from pyflame.llm import _lengths, bench  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 
@@ -101,6 +102,79 @@ def test_arrivals_and_lengths_are_drawn_from_the_seed(folder):
     first = drawn(1)
     assert first == drawn(1) != drawn(2) and {len(ids) for ids, _ in first} <= set(range(10, 31)) and len({len(ids) for ids, _ in first}) > 5
     assert not tokenizer.special_ids & {i for ids, _ in first for i in ids}
+
+
+def lengths(*words, count=20000, seed=0):
+    """The lengths that options ask for, an array (count, 2)."""
+    found, random = _lengths.lengths_of(bench._arguments(["m", "--throughput", *map(str, words)])), np.random.default_rng(seed)
+    return np.array([found.pair(random) for _ in range(count)]), found.longest
+
+
+@pytest.mark.parametrize("kind, skews", [("normal", False), ("lognormal", True)])
+def test_lengths_of_a_distribution(kind, skews):
+    words = ["--length_distribution", kind, "--input_len", 200, "--input_std", 40, "--output_len", 100, "--output_std", 50]
+    drawn, longest = lengths(*words)
+    assert np.allclose(drawn.mean(0), [200, 100], rtol=0.02) and np.allclose(drawn.std(0), [40, 50], rtol=0.05)
+    assert drawn.min() >= 1 and drawn[:, 0].max() <= 360 and drawn[:, 1].max() <= 300 and longest == 660
+    # The tail of the log-normal one is to the right: its skewness is (w + 2) sqrt(w - 1) with w = 1 + (std / mean)**2, which is 1.6 where the mean is two deviations.
+    skewness = ((drawn - drawn.mean(0)) ** 3).mean(0) / drawn.std(0) ** 3
+    assert (skewness[1] > 1) == skews and abs(np.corrcoef(drawn.T)[0, 1]) < 0.05
+    assert (lengths(*words, count=50)[0] == lengths(*words, count=50)[0]).all() and (lengths(*words, count=50)[0] != lengths(*words, count=50, seed=1)[0]).any()
+
+
+def test_lengths_are_clipped():
+    for kind in ("normal", "lognormal"):
+        drawn, longest = lengths("--length_distribution", kind, "--input_len", 10, "--input_std", 30, "--output_len", 7)
+        assert (drawn[:, 0].min(), drawn[:, 0].max()) == (1, 130) and set(drawn[:, 1]) == {7} and longest == 137
+
+
+def test_lengths_of_a_file(tmp_path):
+    listed = tmp_path / "listed.jsonl"
+    listed.write_text('{"input_len": 5, "output_len": 2}\n\n{"input_len": 9, "output_len": 1, "name": "x"}\n')
+    drawn, longest = lengths("--lengths", listed, count=5)
+    assert drawn.tolist() == [[5, 2], [9, 1], [5, 2], [9, 1], [5, 2]] and longest == 10
+    counted = tmp_path / "counted.jsonl"
+    counted.write_text('{"input_len": 5, "output_len": 2, "count": 1}\n{"input_len": 9, "output_len": 1, "count": 3}\n')
+    drawn, _ = lengths("--lengths", counted)
+    assert {tuple(p) for p in drawn.tolist()} == {(5, 2), (9, 1)} and abs((drawn[:, 0] == 9).mean() - 0.75) < 0.02
+    assert (drawn == lengths("--lengths", counted)[0]).all()
+
+
+def test_runs_with_lengths(capsys, folder, tmp_path):
+    listed = tmp_path / "listed.jsonl"
+    listed.write_text('{"input_len": 5, "output_len": 2}\n{"input_len": 9, "output_len": 1}\n')
+    code, out, _ = run(capsys, folder, "--throughput", "--lengths", listed, "--num_prompts", 5, "--json")
+    s = json.loads(out)
+    assert code == 0 and (s["requests"], s["input_tokens"], s["output_tokens"]) == (5, 33, 8)
+    code, out, _ = run(capsys, folder, "--throughput", "--length-distribution", "lognormal", "--input_len", 20, "--input_std", 20, "--output_len", 3, "--num_prompts", 5, "--json")
+    s = json.loads(out)
+    assert code == 0 and (s["requests"], s["failed"], s["output_tokens"]) == (5, 0, 15) and s["input_tokens"] != 100
+
+
+@pytest.mark.parametrize("text, message", [
+    ("", "the file has no lengths; got"), ("512 128", "a line of lengths does not fit; got line 1 of"), ('{"input_len": 5}', "expected an object such as {\"input_len\": 512, \"output_len\": 128}"),
+    ('{"input_len": 5, "output_len": 0}', "a line of lengths does not fit"), ('{"input_len": 5, "output_len": 1, "count": 0.5}', "a line of lengths does not fit"),
+    ('{"input_len": 5, "output_len": 1, "count": 2}\n{"input_len": 5, "output_len": 1}', "some lines have a count; got"),
+])  # fmt: skip
+def test_wrong_files_of_lengths(capsys, folder, tmp_path, text, message):
+    (tmp_path / "lengths").write_text(text)
+    code, _, err = run(capsys, folder, "--throughput", "--lengths", tmp_path / "lengths")
+    assert code == 1 and message in err
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--input_std", "3"], "--input_std belongs to --length_distribution normal or lognormal"), (["--range_ratio", "1"], "--range_ratio is out of range; got 1"),
+    (["--length_distribution", "normal"], "--length_distribution normal needs a standard deviation"), (["--length_distribution", "zipf"], "invalid choice: 'zipf'"),
+    (["--length_distribution", "normal", "--output_std", "-1"], "--output_std is out of range; got -1"),
+    (["--length_distribution", "normal", "--output_std", "nan"], "--output_std is out of range; got nan"),
+    (["--length_distribution", "normal", "--output_std", "2", "--range_ratio", "0.5"], "--range_ratio belongs to --length_distribution uniform; got it with normal"),
+    (["--length_distribution", "normal", "--input_std", "2", "--dataset", "x"], "--input_std belongs to random prompts; got it with --dataset"),
+    (["--lengths", "x", "--dataset", "y"], "--lengths and --dataset exclude each other"), (["--lengths", "x", "--range_ratio", "0.5"], "--lengths and --range_ratio exclude each other"),
+])  # fmt: skip
+def test_wrong_lengths(capsys, words, message):
+    with pytest.raises(SystemExit):
+        bench._arguments(["m", "--throughput", *words])
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

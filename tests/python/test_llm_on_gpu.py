@@ -68,6 +68,17 @@ def test_logprobs_and_beams(folder):
     assert cpu_beams == gpu_beams and gpu == [pytest.approx(step, abs=1e-4) for step in cpu]
 
 
+def test_logprobs_of_prompts(folder):
+    """Prompts in parts beside texts that are written, whose passes begin before the host knows the tokens."""
+    params, found = SamplingParams(max_tokens=4, temperature=0, ignore_eos=True, prompt_logprobs=2), []
+    for device in ("cpu", GPU):
+        with LLM(folder, device=device, max_num_seqs=2, max_num_batched_tokens=8) as llm:
+            outputs = llm.generate(prompts(), [params, SETTINGS[0], params])
+            found.append([[{i: x.logprob for i, x in (step or {}).items()} for step in r.prompt_logprobs or []] for r in outputs])
+            assert [len(steps) for steps in found[-1]] == [len(PROMPTS[0]), 0, len(PROMPTS[2])]
+    assert all(gpu == [pytest.approx(step, abs=1e-4) for step in cpu] for cpu, gpu in zip(*found))
+
+
 def test_a_grammar(folder):
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
     with LLM(folder, device=GPU) as llm:

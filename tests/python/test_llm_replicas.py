@@ -82,6 +82,27 @@ def test_texts_are_those_of_one_engine(folder, shared):
         Text(shared, [1], lora="x")
 
 
+def test_logprobs_of_prompts_and_clients(folder, shared):
+    got, ids = [], list(range(20, 60))
+    with Engine(pf.llm.load(folder), max_model_len=400) as engine:
+        for each in (engine, shared):
+            done, events = threading.Event(), []
+
+            def receive(event, done=done, events=events):
+                events.append(event)
+                if isinstance(event, Finished):
+                    done.set()
+
+            each.submit(ids, GREEDY, 2, stop_ids=(), prompt_logprobs=2, client=("user", "one"), receive=receive)
+            assert done.wait(60)
+            got.append([e.prompt_logprobs for e in events])
+    (one, *rest), (other, *others) = got
+    assert rest == others == [None, None] and one[0] is other[0] is None and len(one) == len(other) == 40
+    assert all(abs(p - q) < 1e-4 and [i for i, _ in a] == [i for i, _ in b] for (p, a), (q, b) in zip(one[1:], other[1:]))
+    with pytest.raises(TypeError, match="generate: client is of the wrong type"):
+        Text(shared, [5], client=[])
+
+
 def test_a_grammar_goes_to_another_process(shared):
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
     text = Text(shared, [5, 6], 20, Sampling(temperature=0, grammar=pf.llm.Grammar.regex("a{3,5}b"))).wait()

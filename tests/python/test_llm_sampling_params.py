@@ -184,7 +184,7 @@ def test_a_wrong_number_of_tokens(value):
         SamplingParams(truncate_prompt_tokens=value)
 
 
-@pytest.mark.parametrize("name, value", [("prompt_logprobs", 1), ("output_kind", 2), ("extra_args", {"a": 1})])
+@pytest.mark.parametrize("name, value", [("output_kind", 2), ("extra_args", {"a": 1})])
 def test_what_is_not_available_is_refused_by_name(name, value):
     with pytest.raises(NotImplementedError, match=f"SamplingParams: {name} is not available; got .*; expected None; hint: "):
         SamplingParams(**{name: value})

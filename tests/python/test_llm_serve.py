@@ -35,7 +35,7 @@ def test_a_chat(echo):
     got = json.loads(data)
     assert status == 200 and headers["Content-Type"].startswith("application/json") and headers["X-Request-Id"] == got["id"][len("chatcmpl-"):]
     assert got["object"] == "chat.completion" and got["model"] == "small" and abs(got["created"] - time.time()) < 600
-    assert got["choices"] == [{"index": 0, "message": {"role": "assistant", "content": ECHO}, "logprobs": None, "finish_reason": "stop"}]
+    assert got["choices"] == [{"index": 0, "message": {"role": "assistant", "content": ECHO}, "logprobs": None, "finish_reason": "stop", "stop_reason": None}]
     request = echo.engine.requests[0]
     assert got["usage"] == {"prompt_tokens": len(request.prompt), "completion_tokens": request.sent, "total_tokens": len(request.prompt) + request.sent}
     assert request.prompt == echo.model.chat_ids(HELLO["messages"]) and request.stop_ids == echo.model.end_ids
@@ -73,7 +73,7 @@ def test_a_chat_as_a_stream(echo):
 
 def test_completions(echo):
     got = echo.ask(COMPLETE, {"prompt": "once", "model": "small"})
-    assert got["object"] == "text_completion" and got["choices"] == [{"index": 0, "text": "once", "logprobs": None, "finish_reason": "stop"}]
+    assert got["object"] == "text_completion" and got["choices"] == [{"index": 0, "text": "once", "logprobs": None, "finish_reason": "stop", "stop_reason": None}]
     assert echo.ask(COMPLETE, {"prompt": "x" * 40})["choices"][0]["finish_reason"] == "length" and echo.engine.requests[-1].max_tokens == 16
     ids = [echo.model.tokenizer.encode(t) for t in ("one", "two")]
     for prompt in (["one", "two"], ids):
@@ -145,7 +145,7 @@ def test_stop_texts_that_several_tokens_make(start, lm):
     echo.engine.allow(5)  # the request ends at the stop text, although the engine has not finished it
     ids = lm.tokenizer.encode("one STOP two")
     assert lm.tokenizer.decode(ids[:5]).endswith("ST")
-    assert echo.ask(CHAT, {**HELLO, "stop": "ST"})["choices"][0] == {"index": 0, "message": {"role": "assistant", "content": "one "}, "logprobs": None, "finish_reason": "stop"}
+    assert echo.ask(CHAT, {**HELLO, "stop": "ST"})["choices"][0] == {"index": 0, "message": {"role": "assistant", "content": "one "}, "logprobs": None, "finish_reason": "stop", "stop_reason": "ST"}
     everything_is_free(echo)
     assert echo.engine.requests[-1].is_cancelled
 

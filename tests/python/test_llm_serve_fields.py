@@ -58,6 +58,30 @@ def test_the_token_that_ends_the_text_is_part_of_it(running, lm):  # noqa: F811
         assert text_of(running.stream(COMPLETE, {**body, **fields}).rest()) == want
 
 
+def test_what_ended_a_text(running, lm):  # noqa: F811
+    """vLLM's stop_reason: the stop text or the token that the request named, null for any other end; in streams in the last piece of a choice."""
+    body = {"prompt": "the window", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+    plain = running.ask(COMPLETE, body)["choices"][0]
+    ids = list(lm.tokens("the window", 12, lm._sampling({"temperature": 0}), stop_ids=()))
+    stop, end = plain["text"][3:5], min(lm.end_ids)
+    for fields, want in (({}, ("length", None)), ({"stop": ["never", stop]}, ("stop", stop)), ({"stop_token_ids": [ids[4]]}, ("stop", ids[4])),
+                         ({"ignore_eos": False, "logit_bias": {str(end): 100}}, ("stop", None)),
+                         ({"ignore_eos": False, "logit_bias": {str(end): 100}, "stop_token_ids": [end]}, ("stop", None)),
+                         ({"logit_bias": {str(end): 100}, "stop_token_ids": [end]}, ("stop", end))):  # fmt: skip
+        choice = running.ask(COMPLETE, {**body, **fields})["choices"][0]
+        assert (choice["finish_reason"], choice["stop_reason"]) == want, fields
+        pieces = [c for chunk in running.stream(COMPLETE, {**body, **fields}).rest() for c in chunk["choices"]]
+        assert (pieces[-1]["finish_reason"], pieces[-1]["stop_reason"]) == want and all(p["stop_reason"] is None for p in pieces[:-1])
+
+
+def test_what_ended_an_answer(start, lm):  # noqa: F811
+    echo = start(writes(lm, "one STOP two"))  # noqa: F811
+    for fields, want in (({"stop": "STOP"}, "STOP"), ({}, None)):
+        assert echo.ask(CHAT, {**HELLO, **fields})["choices"][0]["stop_reason"] == want
+        pieces = [c for chunk in echo.stream(CHAT, {**HELLO, **fields}).rest() for c in chunk["choices"]]
+        assert [p["stop_reason"] for p in pieces] == [None] * (len(pieces) - 1) + [want]
+
+
 def test_names_of_special_tokens(start, lm):  # noqa: F811
     special = min(lm.tokenizer.special_ids)
     echo = start(lambda prompt: [special, *lm.tokenizer.encode("one", add_special=False)])  # noqa: F811
@@ -79,6 +103,22 @@ def test_tokens_that_the_cache_had(running):
 
 def test_an_engine_that_does_not_count(echo):  # noqa: F811
     assert "prompt_tokens_details" not in echo.ask(CHAT, HELLO)["usage"]
+
+
+def clients_of(server, *requests):
+    """What the engine takes for the clients of requests, which are pairs of fields and headers."""
+    for fields, headers in requests:
+        server.ask(CHAT, {**HELLO, **fields}, headers=headers)
+    return [r.client for r in server.engine.requests[-len(requests):]]
+
+
+def test_whose_turn_a_request_is(start):
+    """Clients take turns: those of API keys where there are some, otherwise users, otherwise addresses."""
+    one, same, other, address, again = clients_of(start(), ({"user": "one"}, ()), ({"user": "one"}, ()), ({"user": "two"}, ()), ({}, ()), ({"user": ""}, ()))
+    assert one == same and len({one, other, address}) == 3 and address == again == ("address", "127.0.0.1")
+    keys = [{"Authorization": f"Bearer {key}"} for key in ("first", "second")]
+    one, same, other = clients_of(start(keys=["first", "second"]), ({"user": "one"}, keys[0]), ({"user": "two"}, keys[0]), ({"user": "one"}, keys[1]))
+    assert one == same != other and not any(b"first" in part for part in one if isinstance(part, bytes))
 
 
 def test_top_p_of_zero_says_what_to_do(echo):  # noqa: F811

@@ -102,6 +102,27 @@ def test_the_program(served):
     assert p.end() == 0 and "every answer was finished" in p.lines[-1]
 
 
+def test_a_cache_that_shares_no_beginnings(served):
+    body = {"prompt": list(range(5, 55)), "max_tokens": 2, "ignore_eos": True}
+    for words, cached in ((["--no_enable_prefix_caching"], 0), (["--enable_prefix_caching"], 48)):
+        p = served("--max_model_len", 2000, *words)
+        client = Running.__new__(Running)
+        client.port = int(p.find(r"small is at http://127.0.0.1:(\d+)").group(1))
+        client.ask(COMPLETE, body)
+        assert client.ask(COMPLETE, body)["usage"]["prompt_tokens_details"] == {"cached_tokens": cached}
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--gpu_memory_utilization", 0.9], "gpu_memory_utilization is the share of a GPU's memory; got 0.9 and the device cpu"),
+    (["--gpu_memory_utilization", 0], "gpu_memory_utilization is out of range; got 0.0"),
+    (["--runner", "pooling", "--gpu_memory_utilization", 0.9], "--gpu_memory_utilization belongs to models that write texts; got 0.9 with one for embeddings"),
+    (["--runner", "pooling", "--no_enable_prefix_caching"], "--no_enable_prefix_caching belongs to models that write texts"),
+])
+def test_options_of_the_cache_that_do_not_fit(served, words, message):
+    p = served("--device", "cpu", *words)
+    assert p.end() == 1 and message in "".join(p.lines)
+
+
 def test_each_line_of_the_log_is_an_object_with_json(served):
     p = served("--host", "0.0.0.0", "--max_model_len", 2000, "--max_num_seqs", 2, "--json", output="stdout")
     client = Running.__new__(Running)

@@ -89,7 +89,7 @@ WRONG = [  # path, fields, param, a part of the message
     ("/detokenize", {"tokens": [1 << 40]}, "tokens", "a token that is not in the vocabulary"),
 ]
 REFUSED = {
-    "functions": [], "echo": True, "suffix": "x", "chat_template": "x", "prompt_logprobs": 1, "audio": {}, "modalities": ["audio"], "detokenize": False,
+    "functions": [], "suffix": "x", "chat_template": "x", "audio": {}, "modalities": ["audio"], "detokenize": False,
     "return_token_ids": True, "return_tokens_as_token_ids": True, "logits_processors": ["x"], "documents": [{"text": "x"}], "cache_salt": "x", "thinking_token_budget": 5,
 }  # fmt: skip
 

@@ -52,6 +52,14 @@ def test_the_tokens_of_one_process(kind, size, changes, tmp_path):
     assert_same(written(model, tensor_parallel_size=size), written(model))
 
 
+def test_logprobs_of_prompts(folder):
+    params, found = SamplingParams(max_tokens=2, temperature=0, prompt_logprobs=2), []
+    for size in (1, 2):
+        with LLM(folder, tensor_parallel_size=size, max_num_batched_tokens=16) as llm:
+            found.append([[{i: x.logprob for i, x in (step or {}).items()} for step in r.prompt_logprobs] for r in llm.generate(PROMPTS, params)])
+    assert all(len(a) == len(ids) and b == [pytest.approx(step, abs=1e-4) for step in a] for ids, a, b in zip(PROMPTS, *found))
+
+
 def test_a_model_in_several_files(tmp_path):
     model = small.write_random_model(tmp_path, "mixtral", seed=3)
     wanted = written(model)

@@ -94,6 +94,8 @@ class Beams:
         self._requests = []  # one for each beam, the best first
         self._ended = []  # the best sequences that have ended
 
+    _prompt_found = None  # log probabilities of the prompt, which no search has
+
     def __repr__(self):
         return f"Beams({len(self.prompt_ids)} tokens, beam_width {self.params.beam_width}, {self.finished or 'not finished'})"
 
@@ -171,7 +173,10 @@ def advance(engine, beams):
         beams._requests = children
         for child in children:
             child._cancelled = beams._cancelled
-            bisect.insort(engine._running if child._blocks else engine._waiting, child)
+            if child._blocks:
+                bisect.insort(engine._running, child)
+            else:
+                engine._waiting.add(child)
     if ends:
         left = [BeamSearchSequence([*r.ids, id], logprob, None, "length") for logprob, r, id in kept]
         beams.sequences, beams._ended, beams._engine = beams._best([*beams._ended, *left]), [], None
@@ -182,8 +187,8 @@ def advance(engine, beams):
 
 def _child(parent, id, logprob):
     """The beam that continues another one with a token. It has no blocks yet."""
-    child = Request(0, parent.prompt_ids, None, None, parent.max_tokens, parent.stop_ids, parent.logprobs, 0, parent._receive, parent._adapter)
-    child.ids, child._rank = [*parent.ids, id], parent._rank
+    child = Request(parent.prompt_ids, None, None, parent.max_tokens, parent.stop_ids, parent.logprobs, parent.priority, parent._receive, parent._adapter, parent.client)
+    child.ids, child._turn = [*parent.ids, id], parent._turn
     child._beams, child._logprob, child._began = parent._beams, logprob, parent._began
     return child
 

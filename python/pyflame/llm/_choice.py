@@ -97,7 +97,7 @@ class Row(NamedTuple):
     """What the host knows of a row of logits. settings: as of Sampler.settings(); changes: None, or what Changes.after() has returned; penalties: repetition, frequency and
     presence; place: where the last token of the text is among those that the step before finds, -1 where the host knows it; allowed: None, or the words of a Matcher;
     top: None, or how many likeliest tokens are wanted, with their log probabilities and that of the token that is chosen; temperature: divides the logits of these;
-    error: an exception that the row's text has met already."""
+    error: an exception that the row's text has met already; given: None, or a token whose log probability is wanted in the place of the chosen one's."""
 
     settings: tuple = LIKELIEST
     changes: tuple = None
@@ -107,11 +107,12 @@ class Row(NamedTuple):
     top: int = None
     temperature: float = 1.0
     error: Exception = None
+    given: int = None
 
 
 class Found(NamedTuple):
     """What was found of a row. id: the token that was chosen; highest: the model's largest logit; left: the largest after biases, penalties and the grammar;
-    logprob, top: where Row.top was given, log p of the token, and of the likeliest ones as (id, log p), by the model's own logits; error: the row's."""
+    logprob, top: where Row.top was given, log p of the token (or of Row.given), and of the likeliest ones as (id, log p), by the model's own logits; error: the row's."""
 
     id: int
     highest: float
@@ -135,6 +136,7 @@ class Choices:
         self.masks = self._masks_of(rows, masked, width) if masked else None
         self.tops = {i: r.top for i, r in enumerate(rows) if r.top is not None}
         self.shown = self._shown_of(rows, every) if self.tops else None
+        self.given = self._given_of(rows) if any(r.given is not None for r in rows) else None
 
     def _changes_of(self, rows, changed):
         """(whether the list needs tokens that the step before finds, int32 numbers, float32 numbers): of the list ids, rows and codes, then the places of all rows; of the list biases, then
@@ -170,6 +172,12 @@ class Choices:
         divisors = np.array([min(max(rows[i].temperature, 1e-30), 1e30) if i < len(rows) else 1 for i in chosen], np.float32)
         most = max(self.tops.values())
         return power_of_two(most, LEAST_TOP) if most else 0, np.array(chosen, np.int64), None if (divisors == 1).all() else divisors
+
+    def _given_of(self, rows):
+        """The tokens whose log probabilities are wanted, int64 (count,); -1: that of the token that is chosen."""
+        given = np.full(self.count, -1, np.int64)
+        given[: len(rows)] = [-1 if r.given is None else r.given for r in rows]
+        return given
 
     @property
     def is_plain(self):
@@ -226,7 +234,13 @@ def choose(logits, known, choices, found=None):
     else:
         ids, left = _C._draw_tokens(x, _C.tensor(choices.settings, device=x.device))
     numbers = _C.stack([y.to(_C.float64) for y in (ids, *highest, left)], 1)
-    return Chosen(choices, ids, numbers, None if shown is None else shown.of(ids))
+    return Chosen(choices, ids, numbers, None if shown is None else shown.of(ids if choices.given is None else _given_or(ids, choices.given)))
+
+
+def _given_or(ids, given):
+    """The ids, or in their place the tokens that were given."""
+    given = _C.tensor(given, device=ids.device)
+    return _C.where(given >= 0, given, ids)
 
 
 def _change(logits, choices, found):
@@ -284,6 +298,6 @@ class _Shown:
         self._top = self._logits.topk(min(most, x.shape[1]), 1) if most else ()
 
     def of(self, ids):
-        """float64 (rows, 3 + 2 most): the largest logit, the sum, the logit of the token that was chosen, the likeliest logits and their ids."""
+        """float64 (rows, 3 + 2 most): the largest logit, the sum, the logit of the token of ids, the likeliest logits and their ids."""
         chosen = self._logits.gather(1, ids.index_select(0, self._rows).unsqueeze(1))
         return _C.cat([y.to(_C.float64) for y in (*self._front, chosen, *self._top)], 1)

@@ -36,7 +36,7 @@ def _number(x):
 
 
 def _logprobs(positions):
-    return None if positions is None else [[[id, _number(p.logprob), p.rank, p.decoded_token] for id, p in position.items()] for position in positions]
+    return None if positions is None else [[[id, _number(p.logprob), p.rank, p.decoded_token] for id, p in (position or {}).items()] for position in positions]
 
 
 def _text(o):
@@ -48,7 +48,7 @@ def _text(o):
 def _output(r):
     """A RequestOutput as JSON."""
     return {"prompt": r.prompt, "prompt_token_ids": list(r.prompt_token_ids), "num_generation_tokens": r.num_generation_tokens, "outputs": [_text(o) for o in r.outputs],
-            "request_id": r.request_id, "finished": r.finished, "num_cached_tokens": r.num_cached_tokens}
+            "request_id": r.request_id, "finished": r.finished, "num_cached_tokens": r.num_cached_tokens, "prompt_logprobs": _logprobs(r.prompt_logprobs)}
 
 
 class _Host:

@@ -16,13 +16,17 @@ class Intake:
     def _known(self):
         return self.model._known()
 
-    def _prompt(self, op, prompt_ids, priority, lora, receive):
+    def _prompt(self, op, prompt_ids, priority, client, lora, receive):
         """The token ids of a prompt. Checks what all requests have."""
         ids = self.model._ids(op, prompt_ids)
         if len(ids) > self.max_model_len:
             raise ValueError(f"{op}: too many tokens; got {len(ids)}; expected at most the engine's max_model_len of {self.max_model_len}")
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise ValueError(f"{op}: priority is no whole number; got {priority!r}; expected one")
+        try:
+            hash(client)
+        except TypeError:
+            raise TypeError(f"{op}: client is of the wrong type; got {type(client).__name__}; expected what can be a key of a dict, such as a text, or None") from None
         if not callable(receive):
             raise TypeError(f"{op}: receive cannot be called; got {receive!r}; expected a function of an event")
         names = self.lora_names
@@ -30,12 +34,13 @@ class Intake:
             raise ValueError(f"{op}: there is no such adapter; got {lora!r}; expected {' or '.join(map(repr, names)) or 'none, because the engine has none'}")
         return ids
 
-    def _settings(self, sampling, max_tokens, stop_ids, logprobs):
+    def _settings(self, sampling, max_tokens, stop_ids, logprobs, prompt_logprobs):
         """(sampling, its Sampler, the tokens that end the text) of a request. ValueError, TypeError."""
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise ValueError(f"generate: max_tokens is out of range; got {max_tokens!r}; expected a whole number from 0 upwards")
-        if logprobs is not None and (isinstance(logprobs, bool) or not isinstance(logprobs, int) or not 0 <= logprobs <= 20):
-            raise ValueError(f"generate: logprobs is out of range; got {logprobs!r}; expected None or a whole number from 0 to 20")
+        for name, top in (("logprobs", logprobs), ("prompt_logprobs", prompt_logprobs)):
+            if top is not None and (isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= 20):
+                raise ValueError(f"generate: {name} is out of range; got {top!r}; expected None or a whole number from 0 to 20")
         sampling = sampling if sampling is not None else self.model._sampling({})
         if not isinstance(sampling, Sampling):
             raise TypeError(f"generate: sampling is of the wrong type; got {type(sampling).__name__}; expected a Sampling")

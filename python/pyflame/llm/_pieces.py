@@ -50,3 +50,11 @@ class Pieces:
         self._add(self._decoder.finish())
         found = self._first_stop()
         return self._release(len(self._held)) if found is None else self._release_stopped(found)
+
+
+def stop_reason(pieces, stop_id, named):
+    """What ended a text, by vLLM's rule: its stop text, or the token that ended it if that is one of `named`, those that the request asked for. None for another end, such as a token of
+    the model's own. pieces: the text's Pieces, or None; stop_id: as of Finished."""
+    if pieces is not None and pieces.stopped:
+        return pieces.stop
+    return stop_id if stop_id in named else None

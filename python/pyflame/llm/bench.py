@@ -21,7 +21,7 @@ import numpy as np
 import pyflame as pf
 from pyflame._command_help import HelpFormatter, Parser, examples
 from pyflame._entry import command
-from pyflame.llm import Engine, Finished, Sampling, _kv_cache_gate
+from pyflame.llm import Engine, Finished, Sampling, _kv_cache_gate, _lengths
 from pyflame.llm._kv_cache import NAMES
 from pyflame.llm._workers import EngineDead
 from pyflame.llm.engine import default_texts
@@ -53,16 +53,12 @@ class Text:
 
 def prompts(args, tokenizer, vocabulary):
     """The Texts to write: of a file, or random tokens. The same seed gives the same ones. ValueError for a file without prompts."""
-    random = np.random.default_rng(args.seed)
-
-    def length(mean):
-        low, high = max(1, math.floor(mean * (1 - args.range_ratio))), max(1, math.ceil(mean * (1 + args.range_ratio)))
-        return int(random.integers(low, high + 1))
-
+    random, lengths = np.random.default_rng(args.seed), _lengths.lengths_of(args)
     if args.dataset is None:
         special = tokenizer.special_ids if tokenizer else frozenset()
         usable = np.array([i for i in range(vocabulary) if i not in special])
-        return [Text([int(i) for i in random.choice(usable, length(args.input_len))], length(args.output_len)) for _ in range(args.num_prompts)]
+        pairs = [lengths.pair(random) for _ in range(args.num_prompts)]
+        return [Text([int(i) for i in random.choice(usable, read)], wanted) for read, wanted in pairs]
     with open(args.dataset, encoding="utf-8") as f:
         lines = [line for line in f.read().splitlines() if line.strip()]
     if not lines:
@@ -78,9 +74,9 @@ def prompts(args, tokenizer, vocabulary):
                 pass
         if isinstance(document, dict) and isinstance(document.get("prompt"), str):
             wanted = document.get("output_len")
-            found.append(Text(document["prompt"], wanted if isinstance(wanted, int) and wanted > 0 else length(args.output_len)))
+            found.append(Text(document["prompt"], wanted if isinstance(wanted, int) and wanted > 0 else lengths.output(random)))
         else:
-            found.append(Text(line, length(args.output_len)))
+            found.append(Text(line, lengths.output(random)))
     if tokenizer is not None:
         for t in found:
             t.ids = tokenizer.encode(t.ids)
@@ -242,9 +238,7 @@ def _arguments(words):
     p.add_argument("--device", help="cpu, rocm, cuda, ...; default: the current device")
     p.add_argument("--dtype", choices=("float32", "float16", "bfloat16"))
     p.add_argument("--dataset", help="a file with a prompt in each line: text, or JSON with prompt and perhaps output_len")
-    p.add_argument("--input_len", type=int, metavar="N", default=512, help="tokens of random prompts (default 512)")
-    p.add_argument("--output_len", type=int, metavar="N", default=128, help="tokens that are written (default 128)")
-    p.add_argument("--range_ratio", type=float, metavar="N", default=0.0, help="lengths are uniform between (1 - r) and (1 + r) times these (default 0)")
+    _lengths.add_arguments(p)
     p.add_argument("--num_prompts", type=int, metavar="N", default=32, help="how many prompts (default 32)")
     p.add_argument("--temperature", type=float, metavar="X", default=0.0, help="at which tokens are drawn; 0 (the default): the likeliest token")
     p.add_argument("--batch_sizes", type=int, nargs="+", metavar="N", default=[1, 8], help="with --latency: texts at a time (default 1 8)")
@@ -267,8 +261,10 @@ def _arguments(words):
             p.error(f"--{name} is out of range; got {getattr(args, name)}; expected a whole number from 1 upwards")
     if not 0 <= args.temperature <= 100:
         p.error(f"--temperature is out of range; got {args.temperature:g}; expected 0 to 100")
-    if not 0 <= args.range_ratio < 1 or not args.request_rate > 0 or min(args.batch_sizes) < 1:
-        p.error("a ratio outside of [0, 1), a rate of 0 or less, or an empty batch")
+    if not args.request_rate > 0 or min(args.batch_sizes) < 1:
+        p.error("a rate of 0 or less, or an empty batch")
+    if wrong := _lengths.check(args):
+        p.error(wrong)
     if args.speculative_config is not None:
         try:
             args.speculation = json.loads(args.speculative_config)
@@ -317,7 +313,7 @@ def _load(args):
 def _offline(args):
     (model, context), failed = _load(args), 0
     sampling = Sampling(temperature=args.temperature)
-    longest = math.ceil((args.input_len + args.output_len) * (1 + args.range_ratio)) + 1 if args.dataset is None else None
+    longest = _lengths.lengths_of(args).longest + 1 if args.dataset is None else None
     seqs = max(args.batch_sizes) if args.latency else args.max_num_seqs
     with Engine(model, seqs, max(args.max_num_batched_tokens, seqs or 1), min(longest or context, context), max_waiting=max(1024, args.num_prompts),
                 speculative_config=getattr(args, "speculation", None), tensor_parallel_size=args.tensor_parallel_size, kv_cache_dtype=args.kv_cache_dtype, kv_cache_gate=args.gate,

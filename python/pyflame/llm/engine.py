@@ -28,14 +28,15 @@ from ._kv_cache import check_name
 from ._lora import Adapters, read_adapter
 from ._network import _on_gpu
 from ._offload import check as check_offload
-from ._paged import BLOCK, WASTE, Pages, Part, Size, Step, block_bytes, reading_sizes, step_sizes, writing_sizes
-from ._request import Finished, Request, Token
+from ._paged import BLOCK, WASTE, Pages, Part, Size, Step, block_bytes, coarsely_rounded, reading_sizes, step_sizes, writing_sizes
+from ._queue import Queue
+from ._request import Finished, PromptLogprobs, Request, Token
 from ._speculation import NGrams, SpeculativeConfig, draft_model
 from ._workers import Workers
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
     from typing import Any
 
     from .._annotations import TensorLike
@@ -95,7 +96,7 @@ def _close_all():
 
 def _goes_on_alone(r):
     """Whether the device can choose the token after the next one before the host knows the next one."""
-    return r._beams is None and r._candidates is None and not r._sampler.needs_the_token_before
+    return r._beams is None and r._candidates is None and not r._sampler.needs_the_token_before and not r._reads_prompt
 
 
 def _places(parts):
@@ -225,8 +226,7 @@ class Engine(Intake):
             self._chunk = next((c for c in CHUNKS if c <= max_num_batched_tokens), CHUNKS[-1])
             self._rows = self._invariant_rows()
         self._to_warm_up, self._warm_ids, self._warm_step = collections.deque(self._sizes_to_warm_up()), None, None
-        self._numbers = itertools.count()
-        self._waiting, self._running = [], []  # sorted by rank
+        self._waiting, self._running = Queue(), []  # those that run are sorted
         self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total", "iteration_tokens_total"), 0)
         self._step_sizes = [0] * (len(STEP_TOKENS) + 1)  # how many steps had so many tokens
         if self._swap_count:
@@ -418,36 +418,40 @@ class Engine(Intake):
         return [a.name for a in self._adapters.adapters] if self._adapters else []
 
     def submit(self, prompt_ids: str | TensorLike, sampling: Sampling | None = None, max_tokens: int = 256, *, stop_ids: Iterable[int] | None = None,
-               logprobs: int | None = None, priority: int = 0, lora: str | None = None, receive: Callable[[Any], object]) -> Request:
+               logprobs: int | None = None, prompt_logprobs: int | None = None, priority: int = 0, client: Hashable = None, lora: str | None = None,
+               receive: Callable[[Any], object]) -> Request:
         """Puts a request into the queue. Returns a Request at once.
 
         prompt_ids: token ids, or a text; sampling: a Sampling (default: the files' settings); stop_ids: tokens that end the text (default: the model's);
-        logprobs: None, or from 0 to 20: each Token has its logprob and so many likeliest tokens; priority: requests with a lower number go first, equal ones
-        in the order of their coming; lora: the name of an adapter; receive(event) is called on the engine's thread, which waits for it: with a Token for each new token, and once with a
+        logprobs: None, or from 0 to 20: each Token has its logprob and so many likeliest tokens; prompt_logprobs: None, or from 0 to 20: the first event, a Token or
+        the Finished, has the log probabilities of the prompt's tokens and so many likeliest tokens for each; nothing that was computed for other requests is used then; priority: requests with a
+        lower number go first, equal ones in turn over their clients, and of one client in the order of their coming; client: for whom the request is, any key of a dict; lora: the name of an
+        adapter; receive(event) is called on the engine's thread, which waits for it: with a Token for each new token, and once with a
         Finished. An exception that it raises ends this request alone. ValueError, TypeError; EngineFull where max_waiting requests wait; RuntimeError after close()."""
-        ids = self._prompt("generate", prompt_ids, priority, lora, receive)
-        sampling, sampler, stops = self._settings(sampling, max_tokens, stop_ids, logprobs)
-        request = Request(next(self._numbers), ids, sampling, sampler, max_tokens, stops, logprobs, priority, receive, self._adapter_number(lora))
+        ids = self._prompt("generate", prompt_ids, priority, client, lora, receive)
+        sampling, sampler, stops = self._settings(sampling, max_tokens, stop_ids, logprobs, prompt_logprobs)
+        of_prompt = None if prompt_logprobs is None else PromptLogprobs(ids, prompt_logprobs, self._known)
+        request = Request(ids, sampling, sampler, max_tokens, stops, logprobs, priority, receive, self._adapter_number(lora), client, of_prompt)
         self._enqueue("generate", request)
         return request
 
-    def submit_beams(self, prompt_ids: str | TensorLike, params: BeamSearchParams, *, priority: int = 0, lora: str | None = None,
+    def submit_beams(self, prompt_ids: str | TensorLike, params: BeamSearchParams, *, priority: int = 0, client: Hashable = None, lora: str | None = None,
                      receive: Callable[[Any], object]) -> Beams:
         """Puts a beam search into the queue. Returns a Beams at once. Its beams are requests of this engine: each takes a place of max_num_seqs while it is computed,
         they share the blocks of their common beginning, and beams without a place or blocks wait.
 
         params: a BeamSearchParams; receive(event) is called on the engine's thread, once, with a Finished: 'stop' or 'length', by the best sequence, or 'cancelled' or
-        'error'. The Beams has the sequences then. prompt_ids, priority, lora and errors are as in submit().
+        'error'. The Beams has the sequences then. prompt_ids, priority, client, lora and errors are as in submit().
 
             ended = threading.Event()
             search = engine.submit_beams("the window", pf.llm.BeamSearchParams(beam_width=4, max_tokens=8), receive=lambda event: ended.set())
             ended.wait()
             print(search.finished.reason, search.sequences[0].tokens)"""
-        ids = self._prompt("beam_search", prompt_ids, priority, lora, receive)
+        ids = self._prompt("beam_search", prompt_ids, priority, client, lora, receive)
         if not isinstance(params, BeamSearchParams):
             raise TypeError(f"beam_search: params is of the wrong type; got {type(params).__name__}; expected BeamSearchParams")
         beams = Beams(self, ids, params, frozenset() if params.ignore_eos else self.model.end_ids, receive)
-        first = Request(next(self._numbers), ids, None, None, params.max_tokens, beams.end_ids, 0, priority, beams._member_ended, self._adapter_number(lora))
+        first = Request(ids, None, None, params.max_tokens, beams.end_ids, 0, priority, beams._member_ended, self._adapter_number(lora), client)
         first._beams, first._logprob = beams, 0.0
         beams._requests = [first]
         self._enqueue("beam_search", first)
@@ -466,7 +470,7 @@ class Engine(Intake):
                 raise RuntimeError(f"{op}: the engine is closed; got a request after close(); expected it before")
             if len(self._waiting) >= self.max_waiting:
                 raise EngineFull(f"{op}: the engine's queue is full; got {len(self._waiting)} requests that wait; expected fewer than max_waiting; hint: try again later")
-            bisect.insort(self._waiting, request)
+            self._waiting.add(request)
             self._wake.notify_all()
 
     def cancel(self, request: Request | Beams) -> None:
@@ -526,7 +530,7 @@ class Engine(Intake):
             self._failure = f"{type(e).__name__}: {e}"
             with self._wake:
                 self._closing, left = "cancel", [*self._running, *self._waiting]
-                self._running, self._waiting = [], []
+                self._running, self._waiting = [], Queue()
                 self._blocks.clear()
             for r in left:
                 r._clear()
@@ -584,7 +588,7 @@ class Engine(Intake):
             end = r._cancelled
             if end is None and self._closing == "cancel":
                 end = Finished("cancelled", "the engine was closed before the text was complete")
-            if end is None and len(r.ids) >= self._limit(r):
+            if end is None and len(r.ids) >= self._limit(r) and not r._reads_prompt:
                 end = Finished("length")  # no token is asked for, or the prompt fills the context
             if end is not None:
                 self._remove(r)
@@ -676,7 +680,7 @@ class Engine(Intake):
             self._swap_blocks -= count
             self._totals["swapped_out_tokens_total"] += swapped[0]
         if r._candidates is None:
-            bisect.insort(self._waiting, r)
+            self._waiting.add(r)
         self._totals["preemptions_total"] += 1
 
     def _make_swap_room(self, count):
@@ -724,7 +728,7 @@ class Engine(Intake):
         before anybody reads them."""
         begin = r._computed if begin is None else begin
         self._register(r, begin + size)
-        return r, Part(r.ids[begin:begin + size], begin, r._blocks, begin + size == len(r.ids), r._adapter)
+        return r, Part(r.ids[begin:begin + size], begin, r._blocks, r._wanted(begin, begin + size), r._adapter)
 
     def _register(self, r, end):
         """Says what is in the blocks that the first `end` tokens of a request fill, for requests with the same beginning."""
@@ -737,15 +741,18 @@ class Engine(Intake):
             r._registered += 1
 
     def _admit(self):
-        """Lets the first request that waits run, if there are blocks for its text. What others have computed of its beginning is taken from them."""
-        r, unit = self._waiting[0], self._chunk or BLOCK
+        """Lets the first request that waits run, if there are blocks for its text. What others have computed of its beginning is taken from them, unless it needs the logits there."""
+        r, unit = self._waiting.first(), self._chunk or BLOCK
         most = len(r.ids) - 1 if self._chunk is None else len(r.prompt_ids) - 1  # the last token's logits are needed
+        if r._reads_prompt:
+            most = min(most, r._prompt_logprobs.read)
+        looks_up = self._shares_beginnings and not r._reads_prompt
         found = self._blocks.find(r.ids, most, r._root) if self._shares_beginnings else []
         found = found[: len(found) * BLOCK // unit * unit // BLOCK]
         there = [known.block for known in found if known.block is not None]
         if -(-len(r.ids) // BLOCK) - len(there) > self._blocks.available - self._blocks.kept_among(there):
             return None
-        self._waiting.pop(0)
+        self._waiting.begin(r)
         blocks = self._hold(found)
         r._blocks, r._computed, r._registered, r._content = blocks, len(blocks) * BLOCK, len(blocks), found[-1].content if found else r._root
         if r._swapped is not None:
@@ -756,7 +763,7 @@ class Engine(Intake):
             if r._beams is not None and r._beams.num_cached_tokens is None:
                 r._beams.num_cached_tokens = r._computed
             self._totals["prompt_tokens_total"] += len(r.prompt_ids)
-            self._totals["prefix_cache_queries"] += len(r.prompt_ids) * self._shares_beginnings
+            self._totals["prefix_cache_queries"] += len(r.prompt_ids) * looks_up
             self._totals["prefix_cache_hits"] += r._computed
         return r
 
@@ -793,7 +800,9 @@ class Engine(Intake):
                 if r.finished is not None:
                     continue  # the token before this one was its last, which nobody knew when this pass began
                 r._computed = p.end - len(guesses)
-                if p.wanted:
+                if r._reads_prompt:
+                    rows = self._note_prompt(r, p, rows)
+                if rows and len(r.ids) < self._limit(r):
                     if not r._cancelled:
                         self._register(r, r._computed)
                     self._take(r, rows, guesses)
@@ -804,6 +813,17 @@ class Engine(Intake):
             if not all([self._advance(beams) for beams in ready]):  # if one fails, the others go on, without their blocks
                 return False
         return True
+
+    def _note_prompt(self, r, p, found):
+        """Takes the log probabilities of a prompt's tokens from what was found of a part. Returns the rest, what was found of the next token; nothing where the logits are not finite, and
+        the request has ended."""
+        count = r._prompt_logprobs.count(p.begin, p.end)
+        try:
+            r._prompt_logprobs.take(found[:count])
+        except ValueError as e:
+            self._end(r, Finished("error", f"{type(e).__name__}: {e}"))
+            return []
+        return found[count:]
 
     def _count_step(self, tokens):
         with self._wake:
@@ -825,7 +845,7 @@ class Engine(Intake):
         rows, logits_rows = step_sizes([p for _, p in parts], wanted, self._room())
         if self._chunk is not None:
             chunk = len(parts) == 1 and parts[0][1].begin < len(parts[0][0].prompt_ids)
-            rows, logits_rows = (rows, 1) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
+            rows, logits_rows = (rows, coarsely_rounded(wanted, 1)) if chunk else (self._rows, self._rows)  # how a prompt is divided depends on the prompt alone
         # Other ranks choose, too, where the next pass may take the tokens from the device. Otherwise the choice is prepared while the device computes.
         start = (self._known, self._choices(parts, logits_rows)) if all(_goes_on_alone(r) for r, _ in parts) else None
         step = self._new_step([p for _, p in parts], rows, logits_rows, found, start)
@@ -836,10 +856,13 @@ class Engine(Intake):
         """How the tokens of a pass with so many rows of logits are chosen."""
         rows = []
         for r, p in parts:
-            if p.wanted and r._beams is not None:
+            of_prompt = r._prompt_logprobs.count(p.begin, p.end) if r._reads_prompt else 0
+            if of_prompt:
+                rows += r._prompt_logprobs.rows(of_prompt)
+            if p.wanted > of_prompt and r._beams is not None:
                 rows.append(r._beams._row())
-            elif p.wanted:
-                guesses = p.ids[len(p.ids) - p.wanted + 1:]
+            elif p.wanted > of_prompt:
+                guesses = p.ids[len(p.ids) - (p.wanted - of_prompt) + 1:]
                 rows += r._sampler.rows(self._known, r.ids, len(r.prompt_ids), r.stop_ids, guesses, -1 if p.after is None else p.after, r.logprobs)
         return Choices(rows, count, self.model.config.vocab, every=self._rows is not None)
 
@@ -856,7 +879,7 @@ class Engine(Intake):
         """The parts of the pass after one that computes `now`: {request: (Part, the place of its next token among those that are found)}. It is planned as by _planned(),
         but nobody gives up blocks. None where that must happen, where the host must see a text's tokens, and, with batch_invariant, where prompts are read."""
         room = self.max_num_seqs - len(self._running)
-        if self._has_lost_rank or self._closing == "cancel" or self.speculative_config is not None or not all(map(_goes_on_alone, [*self._running, *self._waiting[:room]])):
+        if self._has_lost_rank or self._closing == "cancel" or self.speculative_config is not None or not all(map(_goes_on_alone, [*self._running, *itertools.islice(self._waiting, room)])):
             return None
         if any(r._cancelled is not None for r in self._running) or any(r._cancelled is not None or len(r.ids) >= self._limit(r) for r in self._waiting):
             return None
@@ -951,7 +974,7 @@ class Engine(Intake):
             for r in list(self._running):
                 self._remove(r)
                 if r not in requests and r._candidates is None:
-                    bisect.insort(self._waiting, r)
+                    self._waiting.add(r)
             for r in [r for r in self._waiting if r in requests]:
                 self._remove(r)
             self._blocks.clear()
@@ -983,20 +1006,24 @@ class Engine(Intake):
             if not r._cancelled and len(r.ids) >= self._limit(r):
                 end = Finished("length")
         if end is not None:
-            with self._wake:
-                self._remove(r)
-            self._deliver(r, end)
+            self._end(r, end)
         return end is None and not r._cancelled
+
+    def _end(self, r, finished):
+        """Ends a running request."""
+        with self._wake:
+            self._remove(r)
+        self._deliver(r, finished)
 
     @staticmethod
     def _times(r):
-        """For a text's first token: the seconds that its request waited, those since then, and how many tokens of its prompt were in the cache."""
-        return (r._began - r._came, time.monotonic() - r._began, r.num_cached_tokens) if len(r.ids) == len(r.prompt_ids) else ()
+        """For a text's first token: the seconds that its request waited, those since then, how many tokens of its prompt were in the cache, and the log probabilities of these."""
+        return (r._began - r._came, time.monotonic() - r._began, r.num_cached_tokens, r._prompt_found) if len(r.ids) == len(r.prompt_ids) else ()
 
     def _deliver(self, r, event):
         receive = r._receive
         if isinstance(event, Finished):
-            event = dataclasses.replace(event, num_cached_tokens=r.num_cached_tokens)
+            event = dataclasses.replace(event, num_cached_tokens=r.num_cached_tokens, prompt_logprobs=r._prompt_found)
             r.finished, r._receive = event, None  # what it refers to may end with the request
         try:
             receive(event)

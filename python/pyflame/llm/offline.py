@@ -17,7 +17,7 @@ from ._beams import BeamSearchOutput, BeamSearchParams
 from ._intake import last_tokens
 from ._masks import bad_words_ids
 from ._offload import check as check_offload
-from ._pieces import Pieces
+from ._pieces import Pieces, stop_reason
 from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, is_encoder, load_embedding
 from .engine import Engine, Finished
 from .grammar import Grammar
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _DTYPES = {"auto": None, "float": _C.float32, "float32": _C.float32, "half": _C.float16, "float16": _C.float16, "bfloat16": _C.bfloat16}
 _NO_LIMIT = 1 << 60
 _NOT_AVAILABLE = {  # fields of SamplingParams, and what to do instead
-    "prompt_logprobs": "LanguageModel.logits() has the logits of each token of a prompt",
     "output_kind": "LLM returns whole texts; Engine.submit(receive=) hands over each token",
     "extra_args": "there is nothing that reads them",
 }  # fmt: skip
@@ -85,14 +84,15 @@ class SamplingParams:
 
     n: texts for each prompt; text i is drawn with seed + i where there is a seed. top_k: -1 and 0 switch it off. max_tokens: None is up to the end of the context.
     stop: a text or several; the result ends before the first of them. stop_token_ids: further tokens that end a text. ignore_eos: the model's own tokens that
-    end texts do not end this one. logprobs: None, or from 0 to 20 likeliest tokens for each token. logit_bias: keys may be numbers as text.
+    end texts do not end this one. logprobs: None, or from 0 to 20 likeliest tokens for each token. prompt_logprobs: the same for each token of the prompt but the first; the whole prompt is computed then,
+    whatever the cache has of it. logit_bias: keys may be numbers as text.
     structured_outputs: what the text must be: a Grammar, a StructuredOutputsParams, or a dict of its fields.
     bad_words: texts that are not written, each also behind a space. Of one that is several tokens the last one is not drawn where those before it have just been written, so a text may still
     contain it in other tokens. allowed_token_ids: no other tokens are drawn, not even those that end a text.
     skip_special_tokens: False: the names of special tokens are part of the text. include_stop_str_in_output: the text has the stop text that ended it, or the text of the token that did.
     detokenize: False: there are no texts, only ids. truncate_prompt_tokens: the last so many tokens of the prompt are read; -1: as many as there is room for beside max_tokens.
     spaces_between_special_tokens changes nothing: no tokenizer here puts spaces there.
-    prompt_logprobs, output_kind, extra_args: not available: NotImplementedError unless None (or an empty dict).
+    output_kind, extra_args: not available: NotImplementedError unless None (or an empty dict).
     best_of: texts that are written for each prompt, at least n. The n with the highest cumulative_logprob are the result, the highest first; None: n texts, in the order of
     their seeds, as with best_of = n. ValueError, TypeError.
 
@@ -132,7 +132,7 @@ class SamplingParams:
         def whole(x, low):
             return isinstance(x, int) and not isinstance(x, bool) and x >= low
 
-        for name, low, none in (("n", 1, False), ("best_of", 1, True), ("max_tokens", 0, True), ("logprobs", 0, True), ("top_k", -1, False)):
+        for name, low, none in (("n", 1, False), ("best_of", 1, True), ("max_tokens", 0, True), ("logprobs", 0, True), ("prompt_logprobs", 0, True), ("top_k", -1, False)):
             value = getattr(self, name)
             if not whole(value, low) and not (none and value is None):
                 raise ValueError(f"SamplingParams: {name} is out of range; got {value!r}; expected a whole number from {low} upwards{' or None' if none else ''}")
@@ -217,7 +217,8 @@ class CompletionOutput:
 class RequestOutput:
     """What a prompt became. prompt: its text, or None where ids were given; prompt_token_ids: a list; outputs: n CompletionOutput. num_generation_tokens: how many
     tokens were written for it, those of texts that best_of left out included. request_id: a text, the number of the prompt among all of its LLM. finished: True; False where the call was
-    cancelled first. num_cached_tokens: how many tokens of the prompt the engine had computed before, for other texts; with several outputs, when the first of them began; None where it never did.
+    cancelled first. prompt_logprobs: None, or for each token of the prompt a dict of ids and Logprob, the token's own included, after the tokens before it; None in the place of the first token.
+    num_cached_tokens: how many tokens of the prompt the engine had computed before, for other texts; with several outputs, when the first of them began; None where it never did.
     request_id and num_cached_tokens do not count where two are compared.
 
     It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
@@ -229,6 +230,7 @@ class RequestOutput:
     num_generation_tokens: int = 0
     request_id: str = field(default=None, compare=False)
     finished: bool = False
+    prompt_logprobs: list = None
     num_cached_tokens: int = field(default=None, compare=False)
 
 
@@ -269,7 +271,8 @@ class _Call:
         stop_ids = frozenset(p.stop_token_ids) | (frozenset() if p.ignore_eos else llm.model.end_ids)
         with self.changed:
             w.request = llm.engine.submit(w.job.prompt_token_ids, w.sampling, llm.model.config.context if p.max_tokens is None else p.max_tokens,
-                                          stop_ids=stop_ids, logprobs=0 if p.logprobs is None and p._chooses else p.logprobs, priority=w.priority, lora=w.lora, receive=w.receive)
+                                          stop_ids=stop_ids, logprobs=0 if p.logprobs is None and p._chooses else p.logprobs,
+                                          prompt_logprobs=None if w.output.index else p.prompt_logprobs, priority=w.priority, lora=w.lora, receive=w.receive)
             self.writings.append(w)
             self._left += 1
             if self.cancelled:
@@ -333,6 +336,9 @@ class _Writing:
         self.error, self.parts = None, []
 
     def receive(self, event):
+        if event.prompt_logprobs is not None:
+            ids = self.job.prompt_token_ids
+            self.job.prompt_logprobs = [None if found is None else self._ranked(id, *found) for id, found in zip(ids, event.prompt_logprobs)]
         if isinstance(event, Finished):
             self._end(event)
             return self.call.ended()
@@ -346,13 +352,18 @@ class _Writing:
             self.call.each(self.place, self.output, text, [event.id])
 
     def _take(self, event):
-        output, text_of = self.output, self.call.llm._text_of
+        output = self.output
         output.token_ids.append(event.id)
         if output.cumulative_logprob is not None:
             output.cumulative_logprob += event.logprob
         if output.logprobs is not None:
-            ranks = {id: Logprob(logprob, i + 1, text_of(id)) for i, (id, logprob) in enumerate(event.top)}
-            output.logprobs.append({event.id: ranks.pop(event.id, None) or Logprob(event.logprob, None, text_of(event.id)), **ranks})
+            output.logprobs.append(self._ranked(event.id, event.logprob, event.top))
+
+    def _ranked(self, id, logprob, top):
+        """The log probabilities of a token and of the likeliest ones in its place, which are (id, log p): a dict of ids and Logprob, that of the token first."""
+        text_of = self.call.llm._text_of
+        ranks = {i: Logprob(p, rank, text_of(i)) for rank, (i, p) in enumerate(top, 1)}
+        return {id: ranks.pop(id, None) or Logprob(logprob, None, text_of(id)), **ranks}
 
     def _add(self, text):
         self.parts.append(text)
@@ -367,7 +378,7 @@ class _Writing:
         output.text = "".join(self.parts)
         stopped = self.pieces is not None and self.pieces.stopped
         output.finish_reason = "stop" if stopped else event.reason
-        output.stop_reason = self.pieces.stop if stopped else self._reason_of(event.stop_id)
+        output.stop_reason = stop_reason(self.pieces, event.stop_id, frozenset(self.params.stop_token_ids) - self._own_ends)
         if output.index == 0:
             self.job.num_cached_tokens = event.num_cached_tokens
         if output.cumulative_logprob is not None and event.logprob is not None:
@@ -377,11 +388,11 @@ class _Writing:
         if self.call.each:
             self.call.each(self.place, output, rest, [])
 
+    @property
+    def _own_ends(self):
+        """The model's own tokens that end this text."""
+        return frozenset() if self.params.ignore_eos else self.call.llm.model.end_ids
 
-    def _reason_of(self, stop_id):
-        """The token that ended the text, where the caller has named it: the model's own have no number."""
-        own = frozenset() if self.params.ignore_eos else self.call.llm.model.end_ids
-        return stop_id if stop_id in self.params.stop_token_ids and stop_id not in own else None
 
 
 def _several(prompts):

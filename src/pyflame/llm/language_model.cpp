@@ -185,16 +185,20 @@ std::map<int64_t, Logprob> logprobs_of(const json& position) {
   return found;
 }
 
+std::optional<std::vector<std::map<int64_t, Logprob>>> all_logprobs_of(const json& positions) {
+  if (positions.is_null()) return std::nullopt;
+  std::vector<std::map<int64_t, Logprob>> found;
+  for (const json& position : positions) found.push_back(logprobs_of(position));
+  return found;
+}
+
 CompletionOutput text_of(const json& o) {
   CompletionOutput found{.index = o.at("index").get<int64_t>(),
                          .text = o.at("text").get<std::string>(),
                          .token_ids = o.at("token_ids").get<std::vector<int64_t>>(),
                          .finish_reason = o.at("finish_reason").get<std::string>()};
   if (const json& sum = o.at("cumulative_logprob"); !sum.is_null()) found.cumulative_logprob = number(sum);
-  if (const json& positions = o.at("logprobs"); !positions.is_null()) {
-    found.logprobs.emplace();
-    for (const json& position : positions) found.logprobs->push_back(logprobs_of(position));
-  }
+  found.logprobs = all_logprobs_of(o.at("logprobs"));
   if (const json& reason = o.at("stop_reason"); reason.is_string()) found.stop_reason = reason.get<std::string>();
   else if (!reason.is_null()) found.stop_reason = reason.get<int64_t>();
   return found;
@@ -206,7 +210,8 @@ RequestOutput output_of(const json& r) {
                       .num_generation_tokens = r.at("num_generation_tokens").get<int64_t>(),
                       .request_id = r.at("request_id").get<std::string>(),
                       .finished = r.at("finished").get<bool>(),
-                      .num_cached_tokens = or_none<int64_t>(r.at("num_cached_tokens"))};
+                      .num_cached_tokens = or_none<int64_t>(r.at("num_cached_tokens")),
+                      .prompt_logprobs = all_logprobs_of(r.at("prompt_logprobs"))};
   for (const json& o : r.at("outputs")) found.outputs.push_back(text_of(o));
   return found;
 }

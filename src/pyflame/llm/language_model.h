@@ -132,7 +132,9 @@ struct CompletionOutput {
 // What a prompt became. prompt: its text, if it was one. num_generation_tokens: how many tokens were written for it,
 // those of texts that best_of left out included. request_id: the number of the prompt among all of its LLM, as text.
 // finished: false where the program cancelled the call. num_cached_tokens: how many tokens of the prompt had been
-// computed before, for other texts; none where the prompt was never read.
+// computed before, for other texts; none where the prompt was never read. prompt_logprobs: for each token of the prompt
+// those that SamplingParams::prompt_logprobs asked for, and its own; an empty map for the first token, which follows
+// nothing.
 struct RequestOutput {
   std::optional<std::string> prompt = {};
   std::vector<int64_t> prompt_token_ids = {};
@@ -141,6 +143,7 @@ struct RequestOutput {
   std::string request_id = {};
   bool finished = false;
   std::optional<int64_t> num_cached_tokens = {};
+  std::optional<std::vector<std::map<int64_t, Logprob>>> prompt_logprobs = {};
 };
 
 // A text that a beam search found. tokens: the prompt, what was written, and the token that ended it, if one did.

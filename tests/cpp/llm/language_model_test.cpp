@@ -160,6 +160,30 @@ print(json.dumps([{"prompt": r.prompt, "ids": r.prompt_token_ids, "count": r.num
   EXPECT_EQ(json::array({answer.prompt_token_ids, answer.outputs[0].text, answer.outputs[0].token_ids}), want[3]);
 }
 
+TEST_F(LanguageModel, LogprobsOfPromptsAreThoseOfPython) {
+  const json want = json::parse(said(R"(
+import json, sys
+from pyflame.llm import LLM, SamplingParams
+with LLM(sys.argv[1], device="cpu", max_model_len=1024) as llm:
+    found = llm.generate([5, 6, 7, 8], SamplingParams(max_tokens=1, prompt_logprobs=2), use_tqdm=False)[0].prompt_logprobs
+print(json.dumps([[[i, p.logprob, p.rank] for i, p in sorted((d or {}).items())] for d in found]))
+)",
+                                     {model()}));
+  const Prompts prompts(std::vector<std::vector<int64_t>>{{5, 6, 7, 8}});
+  json found = json::array();
+  const RequestOutput output = llm_->generate(prompts, {.max_tokens = 1, .prompt_logprobs = 2}).at(0);
+  for (const auto& position : output.prompt_logprobs.value()) {
+    json tokens = json::array();
+    for (const auto& [id, p] : position)
+      tokens.push_back(json::array({id, p.logprob, p.rank ? json(*p.rank) : json(nullptr)}));
+    found.push_back(tokens);
+  }
+  EXPECT_EQ(found, want);
+  EXPECT_EQ(found.size(), 4U);
+  EXPECT_TRUE(found[0].empty());
+  EXPECT_FALSE(llm_->generate(prompts, {.max_tokens = 1}).at(0).prompt_logprobs.has_value());
+}
+
 TEST_F(LanguageModel, SettingsAreThoseOfPython) {
   const json want = json::parse(said(R"(
 import dataclasses, inspect, json

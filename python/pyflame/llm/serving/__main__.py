@@ -43,6 +43,9 @@ def _arguments(words):
     p.add_argument("--max_num_seqs", type=int)
     p.add_argument("--max_num_batched_tokens", type=int, default=512)
     p.add_argument("--kv_cache_bytes", type=int)
+    p.add_argument("--gpu_memory_utilization", type=float)
+    p.add_argument("--enable_prefix_caching", action="store_true", default=True)
+    p.add_argument("--no_enable_prefix_caching", dest="enable_prefix_caching", action="store_false")
     p.add_argument("--kv_cache_dtype", default="auto")
     p.add_argument("--kv_cache_gate", default=str(_kv_cache_gate.DEFAULT))
     p.add_argument("--attention_backend", default="auto")
@@ -175,7 +178,8 @@ def _engine(args, dtype, log):
 
     options = dict(max_num_seqs=args.max_num_seqs, max_num_batched_tokens=args.max_num_batched_tokens, max_model_len=args.max_model_len, kv_cache_bytes=args.kv_cache_bytes, max_waiting=args.max_choices,
                    speculative_config=args.speculative_config, lora_modules=args.lora_modules, swap_space=args.swap_space, tensor_parallel_size=args.tensor_parallel_size,
-                   kv_cache_dtype=args.kv_cache_dtype, kv_cache_gate=args.kv_cache_gate, attention_backend=args.attention_backend, cpu_offload_gb=args.cpu_offload_gb)  # fmt: skip
+                   kv_cache_dtype=args.kv_cache_dtype, kv_cache_gate=args.kv_cache_gate, attention_backend=args.attention_backend, cpu_offload_gb=args.cpu_offload_gb,
+                   gpu_memory_utilization=args.gpu_memory_utilization, enable_prefix_caching=args.enable_prefix_caching)  # fmt: skip
     processes = args.replicas * args.tensor_parallel_size
     if processes == 1:
         with _progress(log, f"loading {args.model}"):
@@ -215,6 +219,10 @@ def _run(args):
     for name in ("kv_cache_dtype", "attention_backend"):
         if pools and getattr(args, name) != "auto":
             raise ValueError(f"serve: --{name} belongs to models that write texts; got {getattr(args, name)} with one for embeddings; expected none")
+    if pools and args.gpu_memory_utilization is not None:
+        raise ValueError(f"serve: --gpu_memory_utilization belongs to models that write texts; got {args.gpu_memory_utilization:g} with one for embeddings; expected none")
+    if pools and not args.enable_prefix_caching:
+        raise ValueError("serve: --no_enable_prefix_caching belongs to models that write texts; got it with one for embeddings; expected none")
     if pools and args.cpu_offload_gb:
         raise ValueError(f"serve: --cpu_offload_gb belongs to models that write texts; got {args.cpu_offload_gb:g} with one for embeddings; expected none")
     if pools:

@@ -7,8 +7,9 @@ import time
 import uuid
 from collections import deque
 from functools import partial
+from typing import NamedTuple
 
-from .._pieces import Pieces
+from .._pieces import Pieces, stop_reason
 from ..engine import EngineFull, Finished
 from ..tools import Parser
 from ._requests import RequestError
@@ -50,18 +51,32 @@ class Mailbox:
             choice.receive(event)
 
 
+class Delta(NamedTuple):
+    """What is new of a choice. index: its number; entries: of its tokens' logprobs; reason: why it ended, None as long as it goes on; calls: of functions; stop_reason: the stop text or
+    the token of the request that ended it."""
+
+    index: int
+    text: str
+    entries: list
+    reason: str = None
+    calls: list = ()
+    stop_reason: object = None
+
+
 class Choice:
     """One text that the engine writes for an answer."""
 
     def __init__(self, answer, index, prompt, tokenizer):
         job = answer.job
-        self.answer, self.index, self.request, self.reason = answer, index, None, None
+        self.answer, self.index, self.request, self.reason, self._stop_id = answer, index, None, None, None
         self._tokenizer, self._pieces = tokenizer, Pieces(tokenizer, job.stops, job.continues[prompt], job.shown, job.includes_stop)
         self._parser, self._calls = (Parser(job.tool_format, job.tool_names), 0) if job.tool_format else (None, 0)
         self.tokens, self.cumulative_logprob, self._entries = 0, 0.0, deque()
         self._prompt_tokens, self._first, self._last = len(job.prompts[prompt]), None, None  # the times of two tokens
         self._queue, self._prefill = None, None  # seconds, which the first token brings
         self.cached_tokens = None  # of the prompt, which the first token and the end bring
+        self.prompt_logprobs = None  # of the prompt, which the first event brings
+        self._prompt, self._offset = job.prompts[prompt] if job.echo else None, 0  # what is repeated before the text, and how long that is
 
     def receive(self, event):
         """An event of the engine, on the loop."""
@@ -69,9 +84,13 @@ class Choice:
             return
         if event.num_cached_tokens is not None:
             self.cached_tokens = event.num_cached_tokens
+        if event.prompt_logprobs is not None:
+            self.prompt_logprobs = event.prompt_logprobs
         if isinstance(event, Finished):
             if event.reason in ("stop", "length"):
+                self._repeat_prompt()
                 self.cumulative_logprob += event.logprob or 0.0
+                self._stop_id = event.stop_id
                 ending = self._pieces.feed(event.stop_id) if self.answer.job.includes_stop and event.stop_id is not None else ""
                 self._finish(ending + self._pieces.finish(), "stop" if self._pieces.stopped else event.reason)
             else:
@@ -80,6 +99,7 @@ class Choice:
                 status = 500 if event.reason == "error" else 503
                 self.answer.fail(RequestError(f"{self.answer.op}: the text ended early; got {event.error or event.reason}; expected its end", status=status, code=event.reason))
             return
+        self._repeat_prompt()
         self.tokens += 1
         if event.queue_seconds is not None:
             self._queue, self._prefill = event.queue_seconds, event.prefill_seconds
@@ -104,6 +124,20 @@ class Choice:
         text = "".join([self._pieces.feed(id) for id in ids])
         self._finish(text + self._pieces.finish(), sequence.finish_reason)
 
+    def _repeat_prompt(self):
+        """Before the first token, with echo: the prompt is the begin of the text, and has logprobs as the text has them."""
+        if self._prompt is None:
+            return
+        ids, self._prompt = self._prompt, None
+        pieces, entries = Pieces(self._tokenizer, shown=self.answer.job.shown), []
+        found, texts = self.prompt_logprobs or [None] * len(ids), []
+        for id, of_token in zip(ids, found):
+            entries.append((pieces.decoded, id, *(of_token or (None, None))))
+            texts.append(pieces.feed(id))
+        text = "".join(texts) + pieces.finish()
+        self._offset = len(text)
+        self.answer.add(Delta(self.index, text, entries if self.answer.job.logprobs is not None else []))
+
     def _count_time(self):
         now = time.monotonic()
         if self._first is None:
@@ -118,7 +152,7 @@ class Choice:
             text, calls = self._parser.feed(text)
             self._calls += len(calls)
         if text or calls or entries or self.answer.job.continuous_usage:
-            self.answer.add(self.index, text, entries, None, calls)
+            self.answer.add(Delta(self.index, text, entries, None, calls))
 
     def _finish(self, text, reason):
         self.reason, calls = reason, []
@@ -132,14 +166,14 @@ class Choice:
             text, calls = first + last, calls + more
             if self._calls + len(calls) and reason == "stop":
                 reason = "tool_calls"
-        self.answer.add(self.index, text, self._entries_of(not self._pieces.stopped), reason, calls)
+        self.answer.add(Delta(self.index, text, self._entries_of(not self._pieces.stopped), reason, calls, stop_reason(self._pieces, self._stop_id, job.named_ends)))
 
     def _entries_of(self, every):
         """Logprobs of the tokens whose text has been released: those that begin before its end."""
         ready = []
         while self._entries and (every or self._entries[0][0] < self._pieces.released):
             at, token = self._entries.popleft()
-            ready.append((at, token.id, token.logprob, token.top or []))
+            ready.append((self._offset + at, token.id, token.logprob, token.top or []))
         return ready
 
     def cancel(self, reason):
@@ -158,7 +192,7 @@ class Search:
 
     def begin(self, prompt_ids, params):
         lora = {} if self.answer.job.lora is None else {"lora": self.answer.job.lora}
-        self.beams = self.answer.engine.submit_beams(prompt_ids, params, priority=self.answer.job.priority, **lora, receive=partial(self.answer.mailbox.put, self))
+        self.beams = self.answer.engine.submit_beams(prompt_ids, params, priority=self.answer.job.priority, client=self.answer.job.client, **lora, receive=partial(self.answer.mailbox.put, self))
         for choice in self.choices:
             choice.request = self.beams
 
@@ -178,7 +212,7 @@ class Search:
 
 
 class Answer:
-    """All choices of one request. deltas: what is not sent yet, as (index, text, logprobs, reason, calls).
+    """All choices of one request. deltas: what is not sent yet.
 
     most_deltas: where more than these wait, the reader is too slow; the answer fails then, and on_overflow() is called."""
 
@@ -213,9 +247,10 @@ class Answer:
         logprobs = 0 if self.job.logprobs is None and self.job.best_of > self.job.n else self.job.logprobs
         for choice in self.choices:
             prompt, number = divmod(choice.index, self.job.best_of)
+            of_prompt = [top for top, wanted in ((self.job.prompt_logprobs, number == 0), (self.job.logprobs, self.job.echo)) if wanted and top is not None]
             sampling = self._model._sampling({**self.job.sampling, **({} if seed is None else {"seed": seed + number})})
             choice.request = self.engine.submit(
-                self.job.prompts[prompt], sampling, self.job.max_tokens[prompt], stop_ids=self.job.stop_ids, logprobs=logprobs, priority=self.job.priority,
+                self.job.prompts[prompt], sampling, self.job.max_tokens[prompt], stop_ids=self.job.stop_ids, logprobs=logprobs, prompt_logprobs=max(of_prompt, default=None), priority=self.job.priority, client=self.job.client,
                 **({"lora": self.job.lora} if self.job.lora is not None else {}), receive=partial(self.mailbox.put, choice),
             )  # fmt: skip
 
@@ -229,15 +264,22 @@ class Answer:
         cached = [c.cached_tokens for c in self.choices[:: self.job.best_of]]
         return found if None in cached else {**found, "prompt_tokens_details": {"cached_tokens": sum(cached)}}
 
-    def add(self, index, text, entries, reason, calls=()):
+    @property
+    def prompt_logprobs(self):
+        """Of each prompt its tokens' log probabilities, as pairs of a token and what the engine has found of it; None where the request did not ask for them."""
+        if self.job.prompt_logprobs is None:
+            return None
+        return [list(zip(ids, c.prompt_logprobs)) for ids, c in zip(self.job.prompts, self.choices[:: self.job.best_of])]
+
+    def add(self, delta):
         if self._most is not None and len(self.deltas) >= self._most and self.error is None:
             self.fail(RequestError(f"{self.op}: the client reads too slowly; got {len(self.deltas)} pieces that wait; expected fewer", status=503, code="slow_client"))
             self._overflow()
         if self.error is None:
-            self.deltas.append((index, text, entries, reason, list(calls)))
-            if reason is not None:
+            self.deltas.append(delta)
+            if delta.reason is not None:
                 self.unfinished -= 1
-                self.metrics.finished(reason)
+                self.metrics.finished(delta.reason)
             self._event.set()
 
     def count_token(self, choice):
@@ -278,15 +320,13 @@ class Answer:
         return ready
 
     async def whole(self):
-        """Waits for the end. Returns (text, logprobs, reason, calls) of each choice; of best_of texts the n of each prompt with the highest cumulative log
+        """Waits for the end. Returns a Delta with all of each choice; of best_of texts the n of each prompt with the highest cumulative log
         probability, the highest first. Raises the error."""
-        found = [["", [], None, []] for _ in self.choices]
+        parts = [[] for _ in self.choices]
         while self.unfinished or self.deltas:
-            for index, text, entries, reason, calls in await self.some():
-                found[index][0] += text
-                found[index][1] += entries
-                found[index][2] = reason or found[index][2]
-                found[index][3] += calls
+            for delta in await self.some():
+                parts[delta.index].append(delta)
+        found = [self._joined(deltas) for deltas in parts]
         n, best_of = self.job.n, self.job.best_of
         if best_of == n:
             return found
@@ -295,20 +335,50 @@ class Answer:
             best += sorted(range(begin, begin + best_of), key=lambda i: -self.choices[i].cumulative_logprob)[:n]
         return [found[i] for i in best]
 
+    @staticmethod
+    def _joined(deltas):
+        """One Delta of those of a choice."""
+        last = deltas[-1]
+        return last._replace(text="".join(d.text for d in deltas), entries=[e for d in deltas for e in d.entries], calls=[c for d in deltas for c in d.calls])
+
 
 class Form:
-    """The documents of one answer. tokenizer: for the texts of logprobs."""
+    """The documents of the answer to a Job. tokenizer: for the texts of logprobs."""
 
-    def __init__(self, id, model, tokenizer, logprobs, include_usage):
+    def __init__(self, id, model, tokenizer, job):
         self.head = {"id": id, "object": self.kind, "created": int(time.time()), "model": model}
-        self._tokenizer, self._logprobs, self._include_usage = tokenizer, logprobs, include_usage
+        self._tokenizer, self._job, self._logprobs, self._include_usage = tokenizer, job, job.logprobs, job.include_usage
+
+    @staticmethod
+    def _number(logprob):
+        return None if logprob is None else max(logprob, LEAST_LOGPROB)
 
     def _named(self, id, logprob):
         data = self._tokenizer.token_bytes(id, skip_special=False)
-        return {"token": data.decode("utf-8", "replace"), "logprob": max(logprob, LEAST_LOGPROB), "bytes": list(data)}
+        return {"token": data.decode("utf-8", "replace"), "logprob": self._number(logprob), "bytes": list(data)}
 
-    def whole(self, choices, usage):
-        return {**self.head, "choices": [self._choice(i, *c) for i, c in enumerate(choices)], "usage": usage}
+    def _ranked(self, token):
+        """vLLM's object for a token of a prompt, by ids as texts, the token's own first; None for the first token."""
+        id, found = token
+        if found is None:
+            return None
+        logprob, top = found
+        top = top[: self._job.prompt_logprobs]
+        ranks = {i: rank for rank, (i, _) in enumerate(top, 1)}
+        shown = {id: logprob, **dict(top)}
+        return {str(i): {"logprob": self._number(p), "rank": ranks.get(i), "decoded_token": self._named(i, p)["token"]} for i, p in shown.items()}
+
+    def _of_prompts(self, prompts):
+        """The fields that have the log probabilities of each prompt."""
+        return [{} if tokens is None else {"prompt_logprobs": list(map(self._ranked, tokens))} for tokens in prompts or [None] * len(self._job.prompts)]
+
+    @staticmethod
+    def _end(delta):
+        return {"finish_reason": delta.reason, "stop_reason": delta.stop_reason}
+
+    def whole(self, answer, choices):
+        """The document of a whole answer. choices: as of Answer.whole()."""
+        return {**self.head, "choices": [self._choice(i, delta) for i, delta in enumerate(choices)], "usage": answer.usage()}
 
     def chunk(self, choices):
         usage = {"usage": None} if self._include_usage else {}
@@ -326,26 +396,30 @@ class ChatForm(Form):
             return None
         return {"content": [{**self._named(id, logprob), "top_logprobs": [self._named(*t) for t in top[: self._logprobs]]} for _, id, logprob, top in entries], "refusal": None}
 
+    def whole(self, answer, choices):
+        [of_prompt] = self._of_prompts(answer.prompt_logprobs)
+        return {**super().whole(answer, choices), **of_prompt}
+
     @staticmethod
     def _call(call):
         return {"id": "call_" + uuid.uuid4().hex[:24], "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
-    def _choice(self, index, text, entries, reason, calls):
-        message = {"role": "assistant", "content": text}
-        if calls:
-            message = {"role": "assistant", "content": text or None, "tool_calls": list(map(self._call, calls))}
-        return {"index": index, "message": message, "logprobs": self._entries(entries), "finish_reason": reason}
+    def _choice(self, index, delta):
+        message = {"role": "assistant", "content": delta.text}
+        if delta.calls:
+            message = {"role": "assistant", "content": delta.text or None, "tool_calls": list(map(self._call, delta.calls))}
+        return {"index": index, "message": message, "logprobs": self._entries(delta.entries), **self._end(delta)}
 
     def begin(self, count):
         self._sent = [0] * count  # calls of each choice
-        return [self.chunk([{"index": i, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}]) for i in range(count)]
+        return [self.chunk([{"index": i, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None, "stop_reason": None}]) for i in range(count)]
 
-    def piece(self, index, text, entries, reason, calls):
-        delta = {"content": text} if text else {}
-        if calls:
-            delta["tool_calls"] = [{"index": self._sent[index] + i, **self._call(c)} for i, c in enumerate(calls)]
-            self._sent[index] += len(calls)
-        return self.chunk([{"index": index, "delta": delta, "logprobs": self._entries(entries) if entries else None, "finish_reason": reason}])
+    def piece(self, delta):
+        new = {"content": delta.text} if delta.text else {}
+        if delta.calls:
+            new["tool_calls"] = [{"index": self._sent[delta.index] + i, **self._call(c)} for i, c in enumerate(delta.calls)]
+            self._sent[delta.index] += len(delta.calls)
+        return self.chunk([{"index": delta.index, "delta": new, "logprobs": self._entries(delta.entries) if delta.entries else None, **self._end(delta)}])
 
 
 class CompletionForm(Form):
@@ -354,14 +428,21 @@ class CompletionForm(Form):
     def _entries(self, entries):
         if self._logprobs is None:
             return None
-        named = [(at, self._named(id, logprob), {t["token"]: t["logprob"] for t in (self._named(*o) for o in top[: self._logprobs])}) for at, id, logprob, top in entries]
+        named = [(at, self._named(id, logprob), self._likeliest(top)) for at, id, logprob, top in entries]
         return {"tokens": [n["token"] for _, n, _ in named], "token_logprobs": [n["logprob"] for _, n, _ in named], "top_logprobs": [t for _, _, t in named], "text_offset": [at for at, _, _ in named]}
 
-    def _choice(self, index, text, entries, reason, calls=()):
-        return {"index": index, "text": text, "logprobs": self._entries(entries), "finish_reason": reason}
+    def _likeliest(self, top):
+        return None if top is None else {t["token"]: t["logprob"] for t in (self._named(*o) for o in top[: self._logprobs])}
+
+    def whole(self, answer, choices):
+        document, of_prompts = super().whole(answer, choices), self._of_prompts(answer.prompt_logprobs)
+        return {**document, "choices": [{**c, **of_prompts[c["index"] // self._job.n]} for c in document["choices"]]}
+
+    def _choice(self, index, delta):
+        return {"index": index, "text": delta.text, "logprobs": self._entries(delta.entries), **self._end(delta)}
 
     def begin(self, count):
         return []
 
-    def piece(self, index, text, entries, reason, calls=()):
-        return self.chunk([{"index": index, "text": text, "logprobs": self._entries(entries) if entries else None, "finish_reason": reason}])
+    def piece(self, delta):
+        return self.chunk([{"index": delta.index, "text": delta.text, "logprobs": self._entries(delta.entries) if delta.entries else None, **self._end(delta)}])

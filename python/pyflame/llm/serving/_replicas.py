@@ -196,16 +196,17 @@ class Replicas(Intake):
         # The last token is computed in any case.
         return min(fair, key=lambda r: (r.waiting + length - min(r.known(chain), length - 1), len(r.texts), len(r.blocks), r.number))
 
-    def submit(self, prompt_ids, sampling=None, max_tokens=256, *, stop_ids=None, logprobs=None, priority=0, lora=None, receive):
+    def submit(self, prompt_ids, sampling=None, max_tokens=256, *, stop_ids=None, logprobs=None, prompt_logprobs=None, priority=0, client=None, lora=None, receive):
         """As Engine.submit(). receive(event) is called on the thread of a replica."""
-        ids = self._prompt("generate", prompt_ids, priority, lora, receive)
-        sampling, _, stops = self._settings(sampling, max_tokens, stop_ids, logprobs)
-        return self._put("generate", receive, lora, ids, ("submit", sampling, max_tokens, {"stop_ids": stops, "logprobs": logprobs, "priority": priority, "lora": lora}))
+        ids = self._prompt("generate", prompt_ids, priority, client, lora, receive)
+        sampling, _, stops = self._settings(sampling, max_tokens, stop_ids, logprobs, prompt_logprobs)
+        options = {"stop_ids": stops, "logprobs": logprobs, "prompt_logprobs": prompt_logprobs, "priority": priority, "client": client, "lora": lora}
+        return self._put("generate", receive, lora, ids, ("submit", sampling, max_tokens, options))
 
-    def submit_beams(self, prompt_ids, params, *, priority=0, lora=None, receive):
+    def submit_beams(self, prompt_ids, params, *, priority=0, client=None, lora=None, receive):
         """As Engine.submit_beams(). receive(event) is called on the thread of a replica."""
-        ids = self._prompt("beam_search", prompt_ids, priority, lora, receive)
-        return self._put("beam_search", receive, lora, ids, ("submit_beams", params, {"priority": priority, "lora": lora}))
+        ids = self._prompt("beam_search", prompt_ids, priority, client, lora, receive)
+        return self._put("beam_search", receive, lora, ids, ("submit_beams", params, {"priority": priority, "client": client, "lora": lora}))
 
     def _put(self, op, receive, lora, ids, message):
         """Sends a message of (name, what follows the number and the tokens) to the replica that is best for it. Returns its _Text."""

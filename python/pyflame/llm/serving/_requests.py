@@ -36,13 +36,13 @@ class RequestError(Exception):
 # Fields whose work is not available: the values that ask for nothing.
 _NOT_YET = {
     "functions": (), "function_call": ("none",), "modalities": (["text"],), "audio": (), "prediction": (), "web_search_options": (),
-    "prompt_logprobs": (), "chat_template": (), "echo": (False,), "suffix": ("",),
+    "chat_template": (), "suffix": ("",),
     "detokenize": (True,), "return_token_ids": (False,), "return_tokens_as_token_ids": (False,), "logits_processors": ([],), "documents": ([],), "cache_salt": ("",), "thinking_token_budget": (),
 }  # fmt: skip
 
 # Fields that do nothing in a beam search: the values that ask for nothing. A seed has nothing to choose there.
 _NOT_WITH_BEAMS = {
-    "stream": (False,), "logprobs": (False,), "stop": ([], ""), "stop_token_ids": ([],), "logit_bias": ({},), "top_p": (1, 1.0), "min_p": (0, 0.0), "top_k": (-1, 0), "min_tokens": (0,),
+    "stream": (False,), "logprobs": (False,), "prompt_logprobs": (), "echo": (False,), "stop": ([], ""), "stop_token_ids": ([],), "logit_bias": ({},), "top_p": (1, 1.0), "min_p": (0, 0.0), "top_k": (-1, 0), "min_tokens": (0,),
     "repetition_penalty": (1, 1.0), "presence_penalty": (0, 0.0), "frequency_penalty": (0, 0.0), "tools": ([],), "response_format": ({"type": "text"},), "structured_outputs": ({},),
     "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (),
     "bad_words": ([],), "allowed_token_ids": (), "include_stop_str_in_output": (False,),
@@ -135,8 +135,13 @@ class Job:
     sampling: dict = field(default_factory=dict)
     stops: tuple = ()
     stop_ids: frozenset = frozenset()
+    named_ends: frozenset = frozenset()  # those of stop_ids that the request asked for, and that are not the model's own
     logprobs: int = None
+    prompt_logprobs: int = None
+    echo: bool = False  # the text begins with the prompt
     priority: int = 0
+    user: str = None  # of the request's field
+    client: object = None  # clients with texts of equal priority take turns
     stream: bool = False
     include_usage: bool = False
     continuous_usage: bool = False  # each piece of a stream has the usage so far, and each token has a piece
@@ -238,28 +243,33 @@ def _common(f, model, prompts, continues, most_tokens, default):
         raise f.wrong(name, "there are too many choices", f"{len(prompts)} prompts, {name} = {best_of}", f"at most {MOST_CHOICES} in all")
     if best_of > n and f.get("stream", bool, False):
         raise f.wrong("best_of", "best_of and stream exclude each other", f"best_of = {best_of} and n = {n}", "best_of = n, or no stream, because all texts must have ended before the best are known")
-    asked = f.get("max_completion_tokens", int, f.get("max_tokens", int, None, 1), 1)
+    echo = f.get("echo", bool, False)
+    least = 0 if echo else 1  # the prompt alone
+    asked = f.get("max_completion_tokens", int, f.get("max_tokens", int, None, least), least)
     name = "max_tokens" if f.values.get("max_completion_tokens") is None else "max_completion_tokens"
     room, prompts = [], _truncated(f, prompts, most_tokens - (asked or 1))
     for ids in prompts:
         if not ids:
             raise f.wrong("prompt", "there are no tokens", "an empty text", "at least one token")
-        if len(ids) >= most_tokens or asked is not None and len(ids) + asked > most_tokens:
+        if len(ids) + (1 if asked is None else asked) > most_tokens:
             got = f"{len(ids)} of the prompt" + (f" and {name} = {asked}" if asked is not None else "")
-            raise f.wrong(name if asked is not None else "messages", "the context has no room for these tokens", got, f"at most {most_tokens} in all, one of them new", code="context_length_exceeded")
+            raise f.wrong(name if asked is not None else "messages", "the context has no room for these tokens", got, f"at most {most_tokens} in all{', one of them new' * least}", code="context_length_exceeded")
         left = most_tokens - len(ids)
         room.append(asked if asked is not None else min(default or left, left))
     options = Fields(f.op, f.get("stream_options", dict, {}))
     include_usage, continuous = options.get("include_usage", bool, False), options.get("continuous_usage_stats", bool, False)
     stop_ids = frozenset(_ids(f, "stop_token_ids", f.get("stop_token_ids", list, []), model.config.vocab))
-    f.get("user", str)
+    own_ends = frozenset() if f.get("ignore_eos", bool, False) else model.end_ids
+    prompt_logprobs = f.get("prompt_logprobs", int, None, 0, MOST_TOP)
+    if prompt_logprobs is not None and f.get("stream", bool, False):
+        raise f.wrong("prompt_logprobs", "prompt_logprobs and stream exclude each other", "both", "one of them; hint: echo with logprobs of /v1/completions has a stream")
     shown = frozenset() if f.get("skip_special_tokens", bool, True) else model.tokenizer.special_ids
     beams = _beams(f, n, best_of, room) if f.get("use_beam_search", bool, False) else None
     return Job(
         prompts=prompts, continues=continues, max_tokens=room, n=n, best_of=best_of, sampling=_sampling(f, model), stops=_stops(f), priority=f.get("priority", int, 0, -(1 << 31), 1 << 31),
-        stop_ids=stop_ids if f.get("ignore_eos", bool, False) else stop_ids | model.end_ids, stream=f.get("stream", bool, False),
+        stop_ids=stop_ids | own_ends, named_ends=stop_ids - own_ends, stream=f.get("stream", bool, False),
         include_usage=include_usage, continuous_usage=include_usage and continuous, beams=beams,
-        shown=shown, includes_stop=f.get("include_stop_str_in_output", bool, False),
+        prompt_logprobs=prompt_logprobs, echo=echo, user=f.get("user", str), shown=shown, includes_stop=f.get("include_stop_str_in_output", bool, False),
     )  # fmt: skip
 
 
@@ -477,7 +487,7 @@ def chat_job(document, model, names, most_tokens):
     """The Job of a request to /v1/chat/completions. names: of the model and of its adapters. RequestError."""
     f = Fields("chat", document)
     check_model(f, names)
-    f.refuse_what_is_missing({"add_special_tokens": (False,)})
+    f.refuse_what_is_missing({"add_special_tokens": (False,), "echo": (False,)})
     top = f.get("top_logprobs", int, None, 0, MOST_TOP)
     if top and not f.get("logprobs", bool, False):
         raise f.wrong("top_logprobs", "top_logprobs needs logprobs", "logprobs that is not true", "logprobs = true")

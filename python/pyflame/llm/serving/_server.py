@@ -226,9 +226,19 @@ class Server:
     def _allows(self, origin):
         return "*" in self._origins or origin in self._origins
 
+    @staticmethod
+    def _digest(key):
+        return hashlib.sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
+
+    def _client_of(self, request, job):
+        """Whose texts a request's are, for the engine, which lets clients take turns: those of its API key where the server has keys, otherwise of its user, otherwise of its address."""
+        if self._keys:
+            return "key", self._digest(request.headers["Authorization"].partition(" ")[2])
+        return ("user", job.user) if job.user else ("address", request.remote)
+
     def _knows(self, header):
         kind, _, key = header.partition(" ")
-        digest = hashlib.sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
+        digest = self._digest(key)
         found = [hmac.compare_digest(digest, k) for k in self._keys]  # all of them, so that the time says nothing
         return kind.lower() == "bearer" and any(found)
 
@@ -341,7 +351,8 @@ class Server:
         self._idle.clear()
         try:
             job = await self._in_pool(request, op, partial(make_job, model=self.model, names=self.names, most_tokens=self.engine.max_model_len))
-            return await self._answer(request, op, job, form(form.prefix + _notes.get().id, job.lora or self.name, self.model.tokenizer, job.logprobs, job.include_usage))
+            job.client = self._client_of(request, job)
+            return await self._answer(request, op, job, form(form.prefix + _notes.get().id, job.lora or self.name, self.model.tokenizer, job))
         finally:
             self._busy -= 1
             if not self._busy:
@@ -368,7 +379,7 @@ class Server:
         try:
             if job.stream:
                 return await self._stream(request, answer, form)
-            return web.Response(body=encoded(form.whole(await answer.whole(), answer.usage())), content_type="application/json")
+            return web.Response(body=encoded(form.whole(answer, await answer.whole())), content_type="application/json")
         finally:
             if timer is not None:
                 timer.cancel()
@@ -409,7 +420,7 @@ class Server:
             while True:
                 ready = await answer.some()
                 if ready:
-                    await response.write(b"".join(event(self._counted(answer, form.piece(*delta))) for delta in ready))
+                    await response.write(b"".join(event(self._counted(answer, form.piece(delta))) for delta in ready))
                 elif not answer.unfinished:
                     break
                 else:
