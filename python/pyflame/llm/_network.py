@@ -11,7 +11,7 @@ from .. import no_grad
 from ..nn import functional as F
 from . import _loading, _offload
 from ._experts import Experts
-from ._packed import PackedWeight
+from ._packed import PackedWeight, PairedRows
 
 BLOCKS = (512, 128, 32)  # sizes in which prompts are computed; the last block is padded
 STEP = 256  # the cache's length, and the part of it that a block of a prompt looks at, are multiples of this
@@ -155,8 +155,12 @@ class Network:
             return t
 
         def ready(t, dtype=None):
-            if t is None or isinstance(t, PackedWeight):
-                return t if t is None else t.to(self.device)
+            if t is None:
+                return None
+            if isinstance(t, PackedWeight) and not t.as_floats:
+                return t.to(self.device)
+            if isinstance(t, (PackedWeight, PairedRows)):
+                t = t.decoded(dtype or self.dtype)
             return t.detach().to(self.device).to(dtype or self.dtype)
 
         def decoded(t):
@@ -257,7 +261,7 @@ class Network:
         for name, t in tensors.items():
             number = name.split(".")[1] if name.startswith("blk.") else ""
             if number.isdigit() and int(number) < layers and len(t.shape) > 1 and ".ffn_gate_inp" not in name:
-                sizes[int(number)] += t.nbytes if isinstance(t, PackedWeight) else t.numel() * each
+                sizes[int(number)] += t.nbytes if isinstance(t, PackedWeight) and not t.as_floats else math.prod(t.shape) * each
         return _offload.first_offloaded(sizes, nbytes)
 
     def _offload(self, i):
@@ -455,8 +459,5 @@ def unpaired(tensors, config):
     for name, t in tensors.items():
         heads = config.heads if ".attn_q." in name else config.kv_heads if ".attn_k." in name else None
         if heads and t.shape[0] == heads * config.head_dim:
-            rows = t.blocks if isinstance(t, PackedWeight) else t
-            inner = rows.shape[1:]
-            rows = rows.reshape(heads, config.head_dim // 2, 2, *inner).transpose(1, 2).reshape(heads * config.head_dim, *inner)
-            changed[name] = PackedWeight(rows, t.type, t.shape[1]) if isinstance(t, PackedWeight) else rows
+            changed[name] = t.in_halves(heads) if isinstance(t, PackedWeight) else PairedRows(t, heads)
     return changed

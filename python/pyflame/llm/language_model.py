@@ -14,7 +14,6 @@ from .. import _C
 from .._foreign_files import load_folder
 from .._model_packages import model_in
 from ..io import load as load_tensors
-from ..io import load_gguf
 from . import _architectures, _folder_blocks, _folder_scaled, _loading, _offload, _tokenizer_gguf, _tokenizer_json, _tokenizer_model
 from ._choice import Choices, choose
 from ._errors import Values
@@ -323,13 +322,10 @@ def _json(folder, name, needed=False):
 
 
 def _read_gguf(path, dtype, weights=True):
-    """(tensors, metadata). Without a dtype, matrices stay in the file's blocks, as PackedWeight. Without weights, the tensors have shapes and dtypes alone, and only the
-    file's header is read."""
-    device = "cpu" if weights else "null"
-    if dtype is not None:
-        return load_gguf(path, device)
-    tensors, metadata = _C.read_gguf_file(path, device, True)
-    return {name: PackedWeight(*t) if isinstance(t, tuple) else t for name, t in tensors.items()}, json.loads(metadata)
+    """(tensors, metadata). Matrices are in the file's blocks, as PackedWeight; with a dtype they become floats when a network takes them. Tensors refer to the file, which
+    is mapped into memory, so what a network makes of them is the first copy. Without weights, the tensors have shapes and dtypes alone, and only the file's header is read."""
+    tensors, metadata = _C.read_gguf_file(path, "cpu" if weights else "null", True, weights)
+    return {name: PackedWeight(*t, as_floats=dtype is not None) if isinstance(t, tuple) else t for name, t in tensors.items()}, json.loads(metadata)
 
 
 def _dtype_beside_blocks(tensors, dtype, device):
@@ -350,7 +346,9 @@ def _of_gguf(path, dtype, device, share=None, weights=True, offload_bytes=0):
         tensors = unpaired(tensors, config)
     if share is not None and weights:
         for name in list(tensors):
-            tensors[name] = share.tensor(config, name, tensors[name])
+            t = tensors[name]
+            tensors[name] = share.tensor(config, name, t.decoded(dtype) if getattr(t, "as_floats", False) else t)
+            _C.cut()  # parts that are still to be copied would keep the whole
     tokenizer = _tokenizer_gguf.from_gguf(metadata) if "tokenizer.ggml.model" in metadata else None
     values = Values(metadata, "the file's metadata")
     template = values.get("tokenizer.chat_template", str, None)
