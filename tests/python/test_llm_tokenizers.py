@@ -179,6 +179,7 @@ def test_word_pieces_of_gguf():
     m.update({"tokenizer.ggml.cls_token_id": 1, "tokenizer.ggml.seperator_token_id": 2, "tokenizer.ggml.unknown_token_id": 0})
     tokenizer = from_gguf(m)
     assert tokenizer.encode("Hello, CAF\u00c9 xyz") == [1, 3, 4, 5, 6, 0, 2]
+    assert tokenizer.encode("Hello, cafe\u0301 xyz") == [1, 3, 4, 5, 6, 0, 2]
     assert tokenizer.decode([3, 4, 5, 6]) == "hello , cafe"
 
 

@@ -101,7 +101,8 @@ def _find(kind, value, where):
         if getattr(a, kind) == value:
             return a
     known = dict.fromkeys(getattr(a, kind) for a in ARCHITECTURES) | ({"gemma3": None} if kind == "hf" else {})  # gemma3: text_document() makes gemma3_text of it
-    raise ValueError(f"llm: the architecture is not available; got '{value}' in {where}; expected one of {', '.join(known)}")
+    hint = "; hint: pf.llm.load_embedding and pyflame embed take encoders" if value == "bert" else ""
+    raise ValueError(f"llm: the architecture is not available; got '{value}' in {where}; expected one of {', '.join(known)}{hint}")
 
 
 _ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
