@@ -117,7 +117,7 @@ class LanguageModel:
         """The logits that follow each token, float32 of shape (T, vocabulary). tokens: a text, or whole numbers (T,): a list, an array or a tensor.
         ValueError for no tokens, too many, or one that is not in the vocabulary; TypeError for anything else."""
         ids = self._ids("logits", tokens)
-        return self._network.forward(ids, Cache(self._network, len(ids) + 32), every=True)
+        return self._network.forward(ids, Cache(self._network, len(ids) + 32, self._network.is_long(len(ids))), every=True)
 
     def perplexity(self, text: str | TensorLike, window: int | None = None) -> float:
         """exp of the mean of -log p(token | tokens before it), over all tokens but the first. text: a text or ids. Texts longer than window (default: the
@@ -138,16 +138,17 @@ class LanguageModel:
             total, count = total + float(losses.sum().item()), count + len(part) - 1
         return math.exp(total / count) if total / count < 709 else math.inf if total > 0 else math.nan
 
-    def _prepared(self, ids, room):
-        """Makes a cache with room for `room` more tokens, which keeps the tokens in common with the previous call, but never the last one."""
+    def _prepared(self, ids, room, long):
+        """Makes a cache with room for `room` more tokens, which keeps the tokens in common with the previous call, but never the last one. long: as of Cache."""
         needed = min(len(ids) + min(room, FIRST_ROOM), self.config.context) + 32
         common = 0
         while common < min(len(self._cached), len(ids) - 1) and self._cached[common] == ids[common]:
             common += 1
         self._cached = list(ids[:common])
         if self._cache is None:
-            self._cache = Cache(self._network, needed)
-        self._cache.length = common
+            self._cache = Cache(self._network, needed, long)
+        self._cache.length, self._cache.long = common, long
+        self._network.reserve(self._cache.capacity, long)
         if self._cache.capacity < needed:
             self._cache.grow(self._network, max(needed, min(2 * self._cache.capacity, self.config.context + 32)))
 
@@ -193,13 +194,14 @@ class LanguageModel:
         ids, known, prompt, begin = list(ids), self._known(), len(ids), len(ids)
         end = min(begin + max_tokens, self.config.context)
         adapt = None if lora is None else lora.all_rows(0)
+        by = lora, self._network.is_long(end)  # what decides about keys and values, beside the tokens
         while len(ids) < end:
             guesses = drafter.propose(ids, min(drafter.count, end - len(ids) - 1)) if drafter is not None and len(ids) > begin and end - len(ids) > 1 else []
             with self._lock:
-                if len(ids) == begin or self._cached_by is not lora or self._cached[: len(ids) - 1] != ids[:-1]:  # somebody else has used the cache meanwhile
-                    if self._cached_by is not lora:
-                        self._cached, self._cached_by = [], lora
-                    self._prepared(ids, end - len(ids))
+                if len(ids) == begin or self._cached_by != by or self._cached[: len(ids) - 1] != ids[:-1]:  # somebody else has used the cache meanwhile
+                    if self._cached_by != by:
+                        self._cached, self._cached_by = [], by
+                    self._prepared(ids, end - len(ids), by[1])
                     guesses = guesses if len(self._cached) == len(ids) - 1 else []
                 del self._cached[len(ids) - 1:]
                 new = ids[len(self._cached):] + guesses
