@@ -1,6 +1,7 @@
 // Matrix products, convolution, normalisation, attention, embedding, losses.
 #include "casters.h"
 #include "pyflame/ops/recurrent.h"
+#include "pyflame/ops/rows_of_blocks.h"
 #include "pyflame/record/recorder.h"
 
 namespace pyflame::python {
@@ -343,6 +344,14 @@ void bind_embedding(nb::module_& m) {
         "GPUs: "
         "uint8 [N, bytes of a row], the numbers of all blocks of a row and then their scales.\n"
         "TypeError, ValueError; NotImplementedError for types that it does not take.");
+  m.def(
+      "_weight_tiles_of",
+      [](const std::vector<std::pair<Tensor, int64_t>>& pieces, const std::string& type) {
+        std::vector<RowsOfBlocks> rows;
+        for (const auto& [blocks, heads] : pieces) rows.push_back({blocks, heads});
+        return tiles_of_rows(rows, type);
+      },
+      "pieces"_a, "type"_a);
   m.def("_embedding_bag", &embedding_bag);
   m.def("_pdist", &pdist);
   m.def(

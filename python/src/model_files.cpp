@@ -172,24 +172,57 @@ nb::object read_torch_file(const std::string& path, nb::callable place, nb::call
   return weights;
 }
 
-bool keeps_no_values(const Tensor& t) { return t.device().type == DeviceType::null; }
+// Reads tensors of a GGUF file to a device, or, if it is mapped and the device's memory is the host's, refers to the
+// bytes in the file. For the null device nothing is read.
+class GgufTensors {
+ public:
+  GgufTensors(const gguf::Reader& file, DeviceOpt where, bool mapped)
+      : file_(file), where_(where), type_(empty({}, DType::uint8, where).device().type) {
+    if (mapped && type_ != DeviceType::null) map_ = file.map();
+  }
 
-// Values that need no conversion are read into the tensor's own memory, if that is the host's. For the null device
-// nothing is read.
-Tensor read_gguf_tensor(const gguf::Reader& file, const gguf::Entry& e, DeviceOpt where) {
-  const DeviceType type = empty({}, e.dtype(), where).device().type;
-  if (type == DeviceType::null) return empty(e.shape, e.dtype(), where);
-  if (e.type->dtype == nullptr || e.bytes == 0 || has_own_memory(type))
-    return from_host(file.read(e).get(), e.shape, e.dtype(), where);
-  const Tensor t = empty(e.shape, e.dtype(), where);
-  file.read_blocks(e, t.mutable_data());
-  return t;
-}
+  // Values that need no conversion are read into the tensor's own memory, if that is the host's.
+  Tensor values(const gguf::Entry& e) const {
+    if (e.type->dtype != nullptr) return as_they_are(e, e.shape, e.dtype());
+    if (type_ == DeviceType::null) return empty(e.shape, e.dtype(), where_);
+    return from_host(file_.read(e).get(), e.shape, e.dtype(), where_);
+  }
+
+  // uint8 [.., rows, bytes of a row].
+  Tensor blocks(const gguf::Entry& e) const {
+    Dims shape = e.shape;
+    shape.back() = shape.back() / e.type->elements * e.type->bytes;
+    return as_they_are(e, shape, DType::uint8);
+  }
+
+ private:
+  Tensor as_they_are(const gguf::Entry& e, const Dims& shape, DType dtype) const {
+    if (type_ == DeviceType::null || e.bytes == 0) return empty(shape, dtype, where_);
+    if (map_ && has_own_memory(type_)) return from_host(map_.get() + e.begin, shape, dtype, where_);
+    if (map_ && e.begin % static_cast<uint64_t>(dtype_size(dtype)) == 0) return in_the_file(e, shape, dtype);
+    if (has_own_memory(type_)) return from_host(file_.read(e).get(), shape, dtype, where_);
+    const Tensor t = empty(shape, dtype, where_);
+    file_.read_blocks(e, t.mutable_data());
+    return t;
+  }
+
+  Tensor in_the_file(const gguf::Entry& e, const Dims& shape, DType dtype) const {
+    Ref<Storage> s = make_ref<Storage>(Device{}, static_cast<size_t>(e.bytes));
+    s->set_data(map_.get() + e.begin, [map = map_] {});
+    s->foreign = true;
+    return Tensor(std::move(s), shape, contiguous_strides(shape), 0, dtype);
+  }
+
+  const gguf::Reader& file_;
+  DeviceOpt where_;
+  DeviceType type_;
+  std::shared_ptr<char> map_;
+};
 
 // (dict of tensors, metadata as JSON)
 // With `packed`, matrices and stacks of matrices of types that quantized_linear takes stay blocks: (uint8 tensor [.., rows, bytes of a row], name of the
-// type, columns).
-nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed) {
+// type, columns). With `mapped`, tensors refer to the file where they can.
+nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed, bool mapped) {
   const DeviceOpt where = device;
   NamedTensors tensors;
   std::map<std::string, const gguf::Entry*> blocks;
@@ -198,16 +231,12 @@ nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed
   {
     Unlocked u;
     file.emplace("load", path);
+    const GgufTensors read(*file, where, mapped);
     for (const gguf::Entry& e : file->entries()) {
-      if (packed && (e.shape.size() == 2 || e.shape.size() == 3) && e.shape.numel() > 0 && tile_form(*e.type)) {
-        Dims shape = e.shape;
-        shape.back() = shape.back() / e.type->elements * e.type->bytes;
-        const Tensor t = empty(shape, DType::uint8, where);
-        if (!keeps_no_values(t)) file->read_blocks(e, t.mutable_data());
-        tensors.emplace_back(e.name, t), blocks[e.name] = &e;
-        continue;
-      }
-      tensors.emplace_back(e.name, read_gguf_tensor(*file, e, where));
+      const bool stays =
+          packed && (e.shape.size() == 2 || e.shape.size() == 3) && e.shape.numel() > 0 && tile_form(*e.type);
+      if (stays) blocks[e.name] = &e;
+      tensors.emplace_back(e.name, stays ? read.blocks(e) : read.values(e));
     }
     metadata = file->metadata().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
@@ -242,10 +271,12 @@ void bind_model_files(nb::module_& m) {
       "read_torch_file", &read_torch_file, "path"_a, "place"_a, "parameter"_a,
       "Reads a file of torch.save or a TorchScript archive's weights. Nothing in it is executed. OSError, ValueError.");
   m.def("read_gguf_file", &read_gguf_file, "path"_a, "device"_a.none() = nb::none(), "packed"_a = false,
+        "mapped"_a = false,
         "Reads a GGUF file: (dict of tensors, metadata as JSON). Blocks of few bits become float32; with packed, "
         "matrices of "
         "types that quantized_linear takes stay as they are: (uint8 tensor of rows of blocks, name of the type, "
-        "columns). "
+        "columns). With mapped, tensors in the host's memory refer to the file, which must not become shorter while "
+        "they live; writes to them do not change it. "
         "OSError, ValueError, NotImplementedError.");
 }
 

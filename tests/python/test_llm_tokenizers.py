@@ -179,6 +179,7 @@ def test_word_pieces_of_gguf():
     m.update({"tokenizer.ggml.cls_token_id": 1, "tokenizer.ggml.seperator_token_id": 2, "tokenizer.ggml.unknown_token_id": 0})
     tokenizer = from_gguf(m)
     assert tokenizer.encode("Hello, CAF\u00c9 xyz") == [1, 3, 4, 5, 6, 0, 2]
+    assert tokenizer.encode("Hello, cafe\u0301 xyz") == [1, 3, 4, 5, 6, 0, 2]
     assert tokenizer.decode([3, 4, 5, 6]) == "hello , cafe"
 
 
@@ -193,6 +194,8 @@ def test_patterns_of_pre_tokenizers():
     assert split("gpt-2", text) == ["It", "'s", " 12345", "\n\n ", " caf\u00e9", "!!", " WE", "'", "LL"]
     assert split("llama-bpe", text) == ["It", "'s", " ", "123", "45", "\n\n", " ", " caf\u00e9", "!!", " WE", "'LL"]
     assert split("qwen2", text) == ["It", "'s", " ", "1", "2", "3", "4", "5", "\n\n", " ", " caf\u00e9", "!!", " WE", "'LL"]
+    assert split("deepseek-llm", text) == ["It", "'", "s", " ", "1", "2", "3", "4", "5", "\n", "\n", " ", " caf", "\u00e9", "!!", " WE", "'", "LL"]
+    assert split("deepseek-llm", "\u041f\u0440\u0438\u0432\u0435\u0442 \u4e16\u754c\u3002\u0561\u0562 \U0001d400 end  ") == ["\u041f\u0440\u0438\u0432\u0435\u0442", " ", "\u4e16\u754c", "\u3002", "\u0561\u0562 \U0001d400", " end", "  "]
     assert split("smollm", text) == ["It", "'s", " ", "1", "2", "3", "4", "5", "\n\n ", " caf\u00e9", "!!", " WE", "'", "LL"]
 
 

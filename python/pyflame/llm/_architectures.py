@@ -101,7 +101,8 @@ def _find(kind, value, where):
         if getattr(a, kind) == value:
             return a
     known = dict.fromkeys(getattr(a, kind) for a in ARCHITECTURES) | ({"gemma3": None} if kind == "hf" else {})  # gemma3: text_document() makes gemma3_text of it
-    raise ValueError(f"llm: the architecture is not available; got '{value}' in {where}; expected one of {', '.join(known)}")
+    hint = "; hint: pf.llm.load_embedding and pyflame embed take encoders" if value == "bert" else ""
+    raise ValueError(f"llm: the architecture is not available; got '{value}' in {where}; expected one of {', '.join(known)}{hint}")
 
 
 _ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
@@ -139,8 +140,8 @@ def _checked(c, where):
         raise ValueError(f"llm: {where}: RoPE's dims do not fit its scaling; got {c.rope_dim}; expected at least 4 for the scaling 'dynamic'")
     if kind == "longrope" and c.scaling["original"] < 2:
         raise ValueError(f"llm: {where}: the original of RoPE's scaling is out of range; got {c.scaling['original']}; expected at least 2")
-    if kind == "longrope":
-        c.context = min(c.context, int(c.scaling["original"]))  # the factors of longer texts would change all keys that are there already
+    if kind == "longrope" and "long" not in c.scaling:
+        c.context = min(c.context, int(c.scaling["original"]))
     return c
 
 
@@ -197,6 +198,8 @@ def from_gguf(metadata, tensors):
     if "rope_factors_short.weight" in tensors:
         original = v.size(prefix + "rope.scaling.original_context_length")
         scaling = {"type": "longrope", "original": original, "short": tensors["rope_factors_short.weight"], "attention_factor": v.get(prefix + "rope.scaling.attn_factor", float, 1.0)}
+        if "rope_factors_long.weight" in tensors:
+            scaling["long"] = tensors["rope_factors_long.weight"]
     elif "rope_freqs.weight" in tensors:
         scaling = {**scaling, "divisors": tensors["rope_freqs.weight"]}
     caps = arch.caps or (None, None)
@@ -231,9 +234,10 @@ def _rope_of(v, arch):
     original = r.size("original_max_position_embeddings", v.size("original_max_position_embeddings", v.size("max_position_embeddings")))
     s = {"type": {"su": "longrope"}.get(kind, kind), "factor": r.get("factor", float, 1.0), "original": original}
     if s["type"] == "longrope":
-        s["short"] = r.get("short_factor", list)
-        if not all(isinstance(x, (int, float)) for x in s["short"]):
-            raise ValueError(f"llm: config.json: 'short_factor' is damaged; got {str(s['short'])[:80]}; expected a list of numbers")
+        s |= {name: r.get(f"{name}_factor", list) for name in ("short", "long") if name == "short" or "long_factor" in r}
+        for name in ("short", "long"):
+            if not all(isinstance(x, (int, float)) for x in s.get(name, [])):
+                raise ValueError(f"llm: config.json: '{name}_factor' is damaged; got {str(s[name])[:80]}; expected a list of numbers")
         if "factor" not in r:
             s["factor"] = v.size("max_position_embeddings") / original
     for name in ("low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"):

@@ -11,14 +11,15 @@ from .. import no_grad
 from ..nn import functional as F
 from . import _loading, _offload
 from ._experts import Experts
-from ._packed import PackedWeight
+from ._packed import PackedWeight, PairedRows
 
 BLOCKS = (512, 128, 32)  # sizes in which prompts are computed; the last block is padded
 STEP = 256  # the cache's length, and the part of it that a block of a prompt looks at, are multiples of this
 
 
-def _frequencies(c, base, scaling):
-    """(angle per position for each pair of dims, factor of cosines and sines). Sources: linear, NTK and YaRN (arXiv:2309.00071), Llama 3.1, LongRoPE (arXiv:2402.13753)."""
+def _frequencies(c, base, scaling, long=False):
+    """(angle per position for each pair of dims, factor of cosines and sines). long: by LongRoPE's factors of long texts. Sources: linear, NTK and YaRN (arXiv:2309.00071), Llama 3.1, LongRoPE
+    (arXiv:2402.13753)."""
     n, kind = c.rope_dim, scaling.get("type", "none")
     factor, original = scaling.get("factor", 1.0), scaling.get("original") or c.context
     if kind == "dynamic":  # NTK: a larger base, for the model's whole context
@@ -47,7 +48,7 @@ def _frequencies(c, base, scaling):
                 attention = (1 + 0.1 * scaling["mscale"] * math.log(factor)) / (1 + 0.1 * scaling["mscale_all_dim"] * math.log(factor))
     elif kind == "longrope" and attention is None:
         attention = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
-    divisors = scaling.get("short") if kind == "longrope" else scaling.get("divisors")
+    divisors = scaling.get("long" if long else "short") if kind == "longrope" else scaling.get("divisors")
     if divisors is not None:
         divisors = [float(x) for x in (divisors.tolist() if hasattr(divisors, "tolist") else divisors)]
         if len(divisors) != len(angles) or min(divisors) <= 0:
@@ -102,12 +103,13 @@ _ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu, "gelu_tanh": lam
 
 
 class Cache:
-    """Keys and values of one sequence: tensors of shape (1, key heads, capacity, head size) for each layer, written in place. length: tokens in it."""
+    """Keys and values of one sequence: tensors of shape (1, key heads, capacity, head size) for each layer, written in place. length: tokens in it; long: its keys are rotated by LongRoPE's
+    factors of long texts."""
 
-    def __init__(self, network, tokens):
+    def __init__(self, network, tokens, long=False):
         c = network.config
-        self.capacity, self.length = -(-tokens // STEP) * STEP, 0
-        network.reserve(self.capacity)
+        self.capacity, self.length, self.long = -(-tokens // STEP) * STEP, 0, long
+        network.reserve(self.capacity, long)
         shape = (1, c.kv_heads, self.capacity, c.head_dim)
         self.keys = [_C.zeros(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
         self.values = [_C.zeros(*shape, dtype=network.dtype, device=network.device) for _ in range(c.layers)]
@@ -116,7 +118,7 @@ class Cache:
     def grow(self, network, tokens):
         """Makes room for more tokens. The keys and values stay. If the memory does not suffice, nothing has changed."""
         with no_grad():
-            bigger = Cache(network, tokens)
+            bigger = Cache(network, tokens, self.long)
             for old, new in zip([*self.keys, *self.values], [*bigger.keys, *bigger.values]):
                 new[:, :, :self.length] = old[:, :, :self.length]
         self.keys, self.values, self.capacity = bigger.keys, bigger.values, bigger.capacity
@@ -135,8 +137,10 @@ class Network:
         self.dtype = dtype or _C.float32
         with no_grad():
             self._take(dict(tensors), offload_bytes)
-        self.index, self.rope, self._growing = None, [], threading.Lock()
+        self.index, self.rope, self.rope_long, self._growing = None, [], [], threading.Lock()
         self.reserve(STEP)
+        if "long" in self.config.scaling:
+            self._angles(self.config.rope_base, self.config.scaling, True)  # wrong factors are found now, and not by the first long text
 
     # The weights.
 
@@ -155,8 +159,12 @@ class Network:
             return t
 
         def ready(t, dtype=None):
-            if t is None or isinstance(t, PackedWeight):
-                return t if t is None else t.to(self.device)
+            if t is None:
+                return None
+            if isinstance(t, PackedWeight) and not t.as_floats:
+                return t.to(self.device)
+            if isinstance(t, (PackedWeight, PairedRows)):
+                t = t.decoded(dtype or self.dtype)
             return t.detach().to(self.device).to(dtype or self.dtype)
 
         def decoded(t):
@@ -257,7 +265,7 @@ class Network:
         for name, t in tensors.items():
             number = name.split(".")[1] if name.startswith("blk.") else ""
             if number.isdigit() and int(number) < layers and len(t.shape) > 1 and ".ffn_gate_inp" not in name:
-                sizes[int(number)] += t.nbytes if isinstance(t, PackedWeight) else t.numel() * each
+                sizes[int(number)] += t.nbytes if isinstance(t, PackedWeight) and not t.as_floats else math.prod(t.shape) * each
         return _offload.first_offloaded(sizes, nbytes)
 
     def _offload(self, i):
@@ -283,29 +291,47 @@ class Network:
         """Whether the last bits of a token's result depend on how many other tokens have the same expert: where a CPU's library computes the products."""
         return not _on_gpu(self.device) and any(not isinstance(w, PackedWeight) for e in self.experts.values() for w in e.weights.values())
 
-    def reserve(self, length):
-        """Makes the tables of positions at least this long. They grow with the caches, because a model may claim a context of millions of tokens."""
+    def is_long(self, length):
+        """Whether texts of up to so many tokens have LongRoPE's factors of long texts. One cache has one set of factors, because keys that are in it cannot be rotated again."""
+        return "long" in self.config.scaling and length > self.config.scaling["original"]
+
+    def reserve(self, length, long=False):
+        """Makes the tables of positions at least this long, and those of long texts too. They grow with the caches, because a model may claim a context of millions of tokens."""
         with self._growing:
-            if self.index is not None and self.index.shape[0] >= length:
+            known = 0 if self.index is None else self.index.shape[0]
+            if known >= length and (self.rope_long or not long):
                 return
-            c, length = self.config, 1 << (length - 1).bit_length()
-            if c.architecture.positions == "rope":
-                bases = [(c.rope_base, c.scaling)] + ([(c.local_base, {})] if c.local_base is not None else [])
-                self.rope = [self._table(base, scaling, length) for base, scaling in bases]
-            self.index = _C.arange(length, device=self.device)
+            length = max(known, 1 << (length - 1).bit_length())
+            if self.config.architecture.positions == "rope":
+                self.rope = self.rope if known == length else self._tables(length, False)
+                self.rope_long = self._tables(length, True) if long or self.rope_long else []
+            if known < length:
+                self.index = _C.arange(length, device=self.device)
+
+    def turns(self, windowed, long):
+        """(cosines, sines) of a layer's positions."""
+        return (self.rope_long if long else self.rope)[1 if windowed and self.config.local_base is not None else 0]
+
+    def _tables(self, length, long):
+        c = self.config
+        bases = [(c.rope_base, c.scaling)] + ([(c.local_base, {})] if c.local_base is not None else [])
+        return [self._table(base, scaling, length, long) for base, scaling in bases]
 
     @staticmethod
     def _rounded(n):
         return -(-n // STEP) * STEP
 
-    def _table(self, base, scaling, length):
+    def _angles(self, base, scaling, long):
+        try:
+            return _frequencies(self.config, base, scaling, long)
+        except ArithmeticError as e:
+            raise ValueError(f"llm: a number of the model's description is out of range; got {e} with RoPE's base {base} and {self.config.rope_dim} dims; expected one that RoPE can use") from None
+
+    def _table(self, base, scaling, length, long):
         """(cosines, sines) of shape (length, rope_dim)."""
         import numpy as np
 
-        try:
-            angles, factor = _frequencies(self.config, base, scaling)
-        except ArithmeticError as e:
-            raise ValueError(f"llm: a number of the model's description is out of range; got {e} with RoPE's base {base} and {self.config.rope_dim} dims; expected one that RoPE can use") from None
+        angles, factor = self._angles(base, scaling, long)
         turns = np.arange(length)[:, None] * np.array(angles)[None, :]
         turns = np.concatenate([turns, turns], axis=1)
         return tuple(_C.tensor((f(turns) * factor).astype(np.float32), device=self.device).to(self.dtype) for f in (np.cos, np.sin))
@@ -349,7 +375,7 @@ class Network:
             q, k = self._norm(q, layer["q_norm"]), self._norm(k, layer["k_norm"])
         windowed = c.windowed[i]
         if c.architecture.positions == "rope":
-            cos, sin = (table[begin:begin + t] for table in self.rope[1 if windowed and c.local_base is not None else 0])
+            cos, sin = (table[begin:begin + t] for table in self.turns(windowed, cache.long))
             q, k = self._rotated(q, cos, sin), self._rotated(k, cos, sin)
         keys, values = cache.keys[i], cache.values[i]
         keys[:, :, begin:begin + t] = k
@@ -423,7 +449,7 @@ class Network:
 
     def hidden(self, ids):
         """The hidden states of a text after the last norm, float32 (T, hidden). The caller checks the length."""
-        return self.forward(ids, Cache(self, len(ids) + BLOCKS[-1]), every=True, head=lambda x: self._norm(x, self.output_norm).float())
+        return self.forward(ids, Cache(self, len(ids) + BLOCKS[-1], self.is_long(len(ids))), every=True, head=lambda x: self._norm(x, self.output_norm).float())
 
     def forward(self, ids, cache, every=False, head=None, adapt=None, blocks=None):
         """Appends tokens to the cache. Logits, float32: (T, vocab) with every, otherwise (vocab,) of the last token. The caller checks the lengths.
@@ -455,8 +481,5 @@ def unpaired(tensors, config):
     for name, t in tensors.items():
         heads = config.heads if ".attn_q." in name else config.kv_heads if ".attn_k." in name else None
         if heads and t.shape[0] == heads * config.head_dim:
-            rows = t.blocks if isinstance(t, PackedWeight) else t
-            inner = rows.shape[1:]
-            rows = rows.reshape(heads, config.head_dim // 2, 2, *inner).transpose(1, 2).reshape(heads * config.head_dim, *inner)
-            changed[name] = PackedWeight(rows, t.type, t.shape[1]) if isinstance(t, PackedWeight) else rows
+            changed[name] = t.in_halves(heads) if isinstance(t, PackedWeight) else PairedRows(t, heads)
     return changed

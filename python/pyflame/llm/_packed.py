@@ -4,6 +4,7 @@ import numpy as np
 from .. import _C
 
 _TILE_ROWS = 8  # of the CPU's tiles
+_AT_ONCE = 1 << 22  # numbers that are in memory twice
 
 
 def blocks_of_4_bits(q, scale, shift=None):
@@ -21,43 +22,80 @@ def blocks_of_8_bits(q, scale):
     return np.concatenate([np.ascontiguousarray(scale)[..., None].view(np.uint8), np.ascontiguousarray(q, np.int8).view(np.uint8).reshape(rows, columns // 32, 32)], 2).reshape(rows, -1)
 
 
-class PackedWeight:
-    """A matrix of `shape`, or a stack of them, in rows of blocks. blocks: uint8 (.., rows, bytes of a row); type: GGUF's name of the blocks' type."""
+def rows_in_halves(rows, heads):
+    """Rows of heads from pairs (2i, 2i + 1) to halves (i, i + n/2)."""
+    inner = rows.shape[1:]
+    return rows.reshape(heads, rows.shape[0] // heads // 2, 2, *inner).transpose(1, 2).reshape(rows.shape[0], *inner)
 
-    def __init__(self, blocks, type, columns):
-        self.blocks, self.type, self.shape = blocks, type, (*blocks.shape[:-1], columns)
-        self._tiles = None
+
+class PairedRows:
+    """Floats whose rows are those of so many heads in pairs. A network takes them in halves, one tensor at a time."""
+
+    as_floats = True
+
+    def __init__(self, tensor, heads):
+        self._tensor, self._heads, self.shape = tensor, heads, tensor.shape
+
+    def decoded(self, dtype=None):
+        """The numbers with their rows in halves, of the dtype they have in the file, or of another one."""
+        return rows_in_halves(self._tensor, self._heads) if dtype is None else rows_in_halves(self._tensor, self._heads).to(dtype)
+
+
+class PackedWeight:
+    """A matrix of `shape`, or a stack of them, in rows of blocks. blocks: uint8 (.., rows, bytes of a row); type: GGUF's name of the blocks' type; as_floats: a network
+    decodes it when it takes it.
+
+    What cat(), stack() and in_halves() make of others refers to the rows of these, which tile() reads where they are."""
+
+    def __init__(self, blocks, type, columns, as_floats=False):
+        self._set([(blocks, 0)], type, (*blocks.shape[:-1], columns), as_floats)
+
+    def _set(self, pieces, type, shape, as_floats=False):
+        self._pieces, self.type, self.shape, self.as_floats, self._tiles = pieces, type, shape, as_floats, None
+        return self
+
+    def _of(self, pieces, shape):
+        """Other rows of the same type."""
+        return PackedWeight.__new__(PackedWeight)._set(pieces, self.type, shape, self.as_floats)
+
+    @property
+    def blocks(self):
+        """None where tile() has given them back."""
+        if self._pieces is not None and (len(self._pieces) > 1 or self._pieces[0][1]):
+            rows = [rows_in_halves(blocks, heads) if heads else blocks for blocks, heads in self._rows()]
+            self._pieces = [((rows[0] if len(rows) == 1 else _C.cat(rows, dim=0)).reshape(*self.shape[:-1], -1), 0)]
+        return None if self._pieces is None else self._pieces[0][0]
 
     def to(self, device):
         """The same matrix on a device."""
-        return self if self.blocks.device == device else PackedWeight(self.blocks.to(device), self.type, self.shape[-1])
+        return self if self.device == device else self._of([(blocks.to(device), heads) for blocks, heads in self._pieces], self.shape)
 
     def moved(self, device):
         """The same matrix on a device, in the order that tile() has made on this one."""
-        other = PackedWeight.__new__(PackedWeight)
-        other.type, other.shape = self.type, self.shape
-        other.blocks, other._tiles = (None if x is None else x.to(device) for x in (self.blocks, self._tiles))
+        other = self._of(self._pieces and [(blocks.to(device), heads) for blocks, heads in self._pieces], self.shape)
+        other._tiles = None if self._tiles is None else self._tiles.to(device)
         return other
 
     @property
     def device(self):
-        return (self._tiles if self.blocks is None else self.blocks).device
+        return (self._tiles if self._pieces is None else self._pieces[0][0]).device
 
     @property
     def nbytes(self):
         """Of the blocks or the tiles, whichever products read."""
-        return (self.blocks if self._tiles is None else self._tiles).numel()
+        return sum(blocks.numel() for blocks, _ in self._pieces) if self._tiles is None else self._tiles.numel()
 
     def _rows(self):
-        return self.blocks.reshape(-1, self.blocks.shape[-1])
+        """(rows of blocks, heads) of the pieces: heads is 0, or the rows are in pairs."""
+        return [(blocks.reshape(-1, blocks.shape[-1]), heads) for blocks, heads in self._pieces]
 
     def tile(self, keep_rows=False):
         """Puts the weights in the order of products, before the first one. keep_rows: rows() stays possible; otherwise the blocks' memory is given back."""
         if len(self.shape) == 3 and self.shape[1] % _TILE_ROWS:
             return  # a tile would belong to two matrices; products read rows of blocks then
-        self._tiles = _C.weight_tiles(self._rows(), self.type)
+        self._tiles = _C._weight_tiles_of(self._rows(), self.type)
         if not keep_rows:
-            self.blocks = None
+            self._pieces = None
 
     def linear(self, x, bias=None):
         """x (..., columns) times the transposed matrix, plus bias."""
@@ -66,22 +104,43 @@ class PackedWeight:
     def grouped(self, x, ends):
         """Groups of rows of x (rows, columns), each times one transposed matrix of the stack: (rows, rows of a matrix). ends: int32, the rows up to each group's end."""
         if self._tiles is None:
-            return _C.quantized_grouped_mm(x, self._rows(), self.type, ends)
+            return _C.quantized_grouped_mm(x, self.blocks.reshape(-1, self.blocks.shape[-1]), self.type, ends)
         return _C.quantized_grouped_mm(x, self._tiles, self.type, ends, tiled_rows=self.shape[0] * self.shape[1])
 
     def rows(self, ids):
         """The rows of these numbers, float32 (n, columns)."""
         return _C.decode_blocks(_C.index_select(self.blocks, 0, ids), self.type)
 
-    def decoded(self):
-        return _C.decode_blocks(self._rows(), self.type).reshape(self.shape)
+    def decoded(self, dtype=None):
+        """The numbers, float32 or of a dtype. With a dtype, some of them at a time are in memory as float32."""
+        rows = self.blocks.reshape(-1, self.blocks.shape[-1])
+        if dtype in (None, _C.float32):
+            return _C.decode_blocks(rows, self.type).reshape(self.shape)
+        made = _C.empty(rows.shape[0], self.shape[-1], dtype=dtype, device=rows.device)
+        step = max(1, _AT_ONCE // self.shape[-1])
+        for begin in range(0, rows.shape[0], step):
+            made[begin:begin + step] = _C.decode_blocks(rows[begin:begin + step], self.type).to(dtype)
+            _C.cut()  # what has been computed is no longer in memory twice
+        return made.reshape(self.shape)
+
+    def in_halves(self, heads):
+        """A matrix whose rows are those of so many heads, from pairs (2i, 2i + 1) to halves (i, i + n/2)."""
+        return self._of([(self.blocks, heads)], self.shape)
+
+    def _parts(self):
+        """The pieces of each matrix of a stack."""
+        if len(self._pieces) == self.shape[0]:
+            return [[piece] for piece in self._pieces]
+        return [[(matrix, 0)] for matrix in self.blocks]
 
     @staticmethod
     def stack(weights):
         """Matrices of one type as a stack."""
-        return PackedWeight(_C.stack([w.blocks for w in weights]), weights[0].type, weights[0].shape[1])
+        return weights[0]._of([(w.blocks, 0) for w in weights], (len(weights), *weights[0].shape))
 
     @staticmethod
     def cat(weights):
         """The rows of several matrices, or of those of several stacks, of one type."""
-        return PackedWeight(_C.cat([w.blocks for w in weights], dim=-2), weights[0].type, weights[0].shape[-1])
+        first = weights[0].shape
+        pieces = sum((w._pieces for w in weights), []) if len(first) == 2 else [p for parts in zip(*(w._parts() for w in weights)) for own in parts for p in own]
+        return weights[0]._of(pieces, (*first[:-2], sum(w.shape[-2] for w in weights), first[-1]))

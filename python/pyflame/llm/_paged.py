@@ -91,13 +91,14 @@ def reading_sizes(budget, tokens):
 
 class Pages:
     """Keys and values of `count` blocks and the waste block: for each layer a tensor of shape ((count + 1) BLOCK, key heads, head size), written in place. kv_cache_dtype: as of
-    the Engine. If that has 8 bits, each layer also has key_scales and value_scales, ((count + 1) BLOCK, key heads). longest: the most tokens of a text, for which the model's tables of positions
-    are made at once: when they grow, all programs that read them are planned again. texts: how many texts a step with a part of a prompt has room for at least, so that it has the same
+    the Engine. If that has 8 bits, each layer also has key_scales and value_scales, ((count + 1) BLOCK, key heads). longest: the most tokens of a text, which decides about LongRoPE's factors, and
+    for which the model's tables of positions are made at once: when they grow, all programs that read them are planned again. texts: how many texts a step with a part of a prompt has room for at least, so that it has the same
     size however many there are."""
 
     def __init__(self, network, count, kv_cache_dtype="auto", longest=1, texts=1):
         c, self.texts = network.config, texts
-        network.reserve(longest)
+        self.long = network.is_long(longest)
+        network.reserve(longest, self.long)
         self.dtype, self.format = network.dtype, format_of(kv_cache_dtype)
 
         def of_layers(*shape, dtype):
@@ -251,7 +252,7 @@ class Step:
             chosen = [p.adapter for p in parts for _ in p.ids]
             self.adapt = adapters.of_rows(chosen + [None] * (rows - len(ids)))
         self.wanted = len(last)
-        network.reserve(-(-max(p.end for p in parts) // STEP) * STEP)
+        network.reserve(-(-max(p.end for p in parts) // STEP) * STEP, pages.long)
         # Rows without a token write to the waste block, or nothing at all where an op of its own writes (rotary_store, which does not write pages of 8 bits).
         self._fused = network.config.architecture.positions == "rope" and not pages.format
         nowhere = -1 if self._fused else WASTE * BLOCK
@@ -339,12 +340,11 @@ class Step:
         if "q_norm" in layer:
             q, k = n._norm(q, layer["q_norm"]), n._norm(k, layer["k_norm"])
         windowed = c.windowed[i]
-        which = 1 if windowed and c.local_base is not None else 0
         if self._fused:
-            q = _C._rotary_store(q, k, v, *n.rope[which], self.at, self.slots, self.pages.keys[i], self.pages.values[i])
+            q = _C._rotary_store(q, k, v, *n.turns(windowed, self.pages.long), self.at, self.slots, self.pages.keys[i], self.pages.values[i])
         else:
             if c.architecture.positions == "rope":
-                q, k = (n._rotated(z, *self._turns(which)) for z in (q, k))
+                q, k = (n._rotated(z, *self._turns(windowed)) for z in (q, k))
             self.pages.write(i, self.slots, k, v)
         window, y = c.window if windowed else None, None
         if self._singles is not None:
@@ -360,10 +360,10 @@ class Step:
             y = z
         return n._product(i, "o", y.reshape(rows, c.heads * c.head_dim), self.adapt)
 
-    def _turns(self, which):
-        if ("turns", which) not in self._tables:
-            self._tables["turns", which] = tuple(t.index_select(0, self.at).unsqueeze(1) for t in self.network.rope[which])
-        return self._tables["turns", which]
+    def _turns(self, windowed):
+        if ("turns", windowed) not in self._tables:
+            self._tables["turns", windowed] = tuple(t.index_select(0, self.at).unsqueeze(1) for t in self.network.turns(windowed, self.pages.long))
+        return self._tables["turns", windowed]
 
     def _sequences(self, i, q):
         c = self.network.config

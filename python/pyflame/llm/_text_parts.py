@@ -69,12 +69,16 @@ _LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[
 _LOWER, _UPPER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+END|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*END|NUMBERS| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+# DeepSeek-LLM's words are of letters with a case, without those of some scripts and blocks: lower-case Armenian, Georgian, mathematical letters, and others.
+_WITHOUT = "\u0560-\u0588\u10c7-\u10ff\u1c80-\u1c8f\u2d00-\u2d2f\ua790-\ua7ff\uab30-\uab6f\U00010570-\U000105bf\U00010d50-\U00010d85\U00016e40-\U00016ed3\U0001d400-\U0001dfff"
+_DEEPSEEK_LETTERS = rf"(?:(?![{_WITHOUT}])[\p{{Lu}}\p{{Ll}}\p{{Lt}}\u0295])"
 PATTERNS = {
     "gpt-2": [_GPT2],
     "llama-bpe": [_LLAMA3],
     "qwen2": [_QWEN2],
     "qwen35": [_QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{M}\p{N}]+")],
     "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}"],
+    "deepseek-llm": [r"[\r\n]", rf"\s?{_DEEPSEEK_LETTERS}+", "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", r"\s+$", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}"],
     "smollm": [r"\p{N}", _GPT2],
     "falcon": [r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"],
     "gpt-4o": [_CASED.replace("END", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?").replace("NUMBERS", r"\p{N}{1,3}")],

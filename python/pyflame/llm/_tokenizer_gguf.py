@@ -1,6 +1,5 @@
 """Tokenizers of GGUF metadata (the keys tokenizer.ggml.*)."""
 import re
-import unicodedata
 
 from . import _text_parts as text_parts
 from . import _word_models as word_models
@@ -108,9 +107,8 @@ def _unigram(s):
 
 
 def _word_pieces(s):
-    def pieces(text, first):
-        text = "".join(unicodedata.normalize("NFD", c)[0] for c in text)
-        return text_parts.bert_words(text_parts.bert_normalized(text, strip_accents=False))
+    def pieces(text, first):  # files do not say whether case and accents count; the models that are in use ignore both
+        return text_parts.bert_words(text_parts.bert_normalized(text))
 
     model = word_models.WordPiece(s.vocab, s.needed_id("unknown", 100), first=SPACE, continuing="")
     return Parts(s.tokens, model, pieces, "words", continuing=""), True

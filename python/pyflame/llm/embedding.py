@@ -65,10 +65,8 @@ class PoolingParams:
 class _Encoder:
     """BERT's hidden states, in batches that are padded."""
 
-    def __init__(self, folder, dtype, device):
-        from ..models import from_folder
-
-        self.model = from_folder(folder)
+    def __init__(self, model, dtype, device):
+        self.model = model
         self.device = _C.get_device() if device is None else _C.device(device) if isinstance(device, str) else device
         self.model.to(self.device)
         if dtype is not None:
@@ -226,10 +224,12 @@ def _sentence_transformers(folder):
 
 def load_embedding(path: Any, dtype: DType | None = None, device: Device | None = None,
                    pooler_config: PoolerConfig | dict[str, Any] | None = None) -> EmbeddingModel:
-    """An EmbeddingModel: of a folder with a BERT model (config.json, safetensors, tokenizer.json), or of any model that pf.llm.load takes, whose hidden states are
-    pooled. path, dtype, device: as in load. pooler_config: a PoolerConfig or a dict; what it does not say, the files of Sentence Transformers do, otherwise it is
-    CLS for encoders and LAST for others, with vectors of length 1. OSError, ValueError, TypeError as of load."""
-    from . import _tokenizer_json
+    """An EmbeddingModel: of a folder with a BERT model (config.json, safetensors, tokenizer.json), of a GGUF file of the architecture bert, or of any model that pf.llm.load
+    takes, whose hidden states are pooled. path, dtype, device: as in load; the blocks of an encoder's GGUF file are decoded. pooler_config: a PoolerConfig or a dict; what it
+    does not say, the files of Sentence Transformers or the GGUF file's metadata do, otherwise it is CLS for encoders and LAST for others, with vectors of length 1.
+    OSError, ValueError, TypeError as of load."""
+    from ..models import from_folder
+    from . import _encoder_gguf, _tokenizer_json
     from .language_model import LanguageModel, _json, _place, load
 
     config = PoolerConfig.of(pooler_config)
@@ -242,12 +242,15 @@ def load_embedding(path: Any, dtype: DType | None = None, device: Device | None 
         document = _json(path, "config.json", needed=True)
     matryoshka = document.get("matryoshka_dimensions") or document.get("is_matryoshka") or False
     pooling, normalize = config.pooling_type or pooling, config.normalize if config.normalize is not None else True if normalize is None else normalize
-    if document.get("model_type") == "bert":
+    if is_encoder(path):
         if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
             raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
+        if not os.path.isdir(path):
+            e = _encoder_gguf.read(path)
+            return EmbeddingModel(_Encoder(e.model, dtype, device), e.tokenizer, pooling or e.pooling or "CLS", normalize, e.context, e.name)
         tokens = _json(path, "tokenizer.json")
         tokenizer = _tokenizer_json.from_json(tokens, _json(path, "tokenizer_config.json")) if tokens else None
-        return EmbeddingModel(_Encoder(path, dtype, device), tokenizer, pooling or "CLS", normalize, most, os.path.basename(os.path.abspath(path)), matryoshka)
+        return EmbeddingModel(_Encoder(from_folder(path), dtype, device), tokenizer, pooling or "CLS", normalize, most, os.path.basename(os.path.abspath(path)), matryoshka)
     lm = load(path, dtype, device)
     return EmbeddingModel(_Decoder(lm), lm.tokenizer, pooling or "LAST", normalize, most, lm.name, matryoshka)
 
@@ -257,4 +260,9 @@ def is_encoder(path):
     from .language_model import _json, _place
 
     path = _place(path)
-    return os.path.isdir(path) and (_json(path, "config.json") or {}).get("model_type") == "bert"
+    if os.path.isdir(path):
+        return (_json(path, "config.json") or {}).get("model_type") == "bert"
+    from . import _encoder_gguf
+    from .conversion import _gguf_file
+
+    return os.path.isfile(path) and _gguf_file.architecture(path) == _encoder_gguf.ARCHITECTURE

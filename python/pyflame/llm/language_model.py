@@ -14,7 +14,6 @@ from .. import _C
 from .._foreign_files import load_folder
 from .._model_packages import model_in
 from ..io import load as load_tensors
-from ..io import load_gguf
 from . import _architectures, _folder_blocks, _folder_scaled, _loading, _offload, _tokenizer_gguf, _tokenizer_json, _tokenizer_model
 from ._choice import Choices, choose
 from ._errors import Values
@@ -118,7 +117,7 @@ class LanguageModel:
         """The logits that follow each token, float32 of shape (T, vocabulary). tokens: a text, or whole numbers (T,): a list, an array or a tensor.
         ValueError for no tokens, too many, or one that is not in the vocabulary; TypeError for anything else."""
         ids = self._ids("logits", tokens)
-        return self._network.forward(ids, Cache(self._network, len(ids) + 32), every=True)
+        return self._network.forward(ids, Cache(self._network, len(ids) + 32, self._network.is_long(len(ids))), every=True)
 
     def perplexity(self, text: str | TensorLike, window: int | None = None) -> float:
         """exp of the mean of -log p(token | tokens before it), over all tokens but the first. text: a text or ids. Texts longer than window (default: the
@@ -139,16 +138,17 @@ class LanguageModel:
             total, count = total + float(losses.sum().item()), count + len(part) - 1
         return math.exp(total / count) if total / count < 709 else math.inf if total > 0 else math.nan
 
-    def _prepared(self, ids, room):
-        """Makes a cache with room for `room` more tokens, which keeps the tokens in common with the previous call, but never the last one."""
+    def _prepared(self, ids, room, long):
+        """Makes a cache with room for `room` more tokens, which keeps the tokens in common with the previous call, but never the last one. long: as of Cache."""
         needed = min(len(ids) + min(room, FIRST_ROOM), self.config.context) + 32
         common = 0
         while common < min(len(self._cached), len(ids) - 1) and self._cached[common] == ids[common]:
             common += 1
         self._cached = list(ids[:common])
         if self._cache is None:
-            self._cache = Cache(self._network, needed)
-        self._cache.length = common
+            self._cache = Cache(self._network, needed, long)
+        self._cache.length, self._cache.long = common, long
+        self._network.reserve(self._cache.capacity, long)
         if self._cache.capacity < needed:
             self._cache.grow(self._network, max(needed, min(2 * self._cache.capacity, self.config.context + 32)))
 
@@ -194,13 +194,14 @@ class LanguageModel:
         ids, known, prompt, begin = list(ids), self._known(), len(ids), len(ids)
         end = min(begin + max_tokens, self.config.context)
         adapt = None if lora is None else lora.all_rows(0)
+        by = lora, self._network.is_long(end)  # what decides about keys and values, beside the tokens
         while len(ids) < end:
             guesses = drafter.propose(ids, min(drafter.count, end - len(ids) - 1)) if drafter is not None and len(ids) > begin and end - len(ids) > 1 else []
             with self._lock:
-                if len(ids) == begin or self._cached_by is not lora or self._cached[: len(ids) - 1] != ids[:-1]:  # somebody else has used the cache meanwhile
-                    if self._cached_by is not lora:
-                        self._cached, self._cached_by = [], lora
-                    self._prepared(ids, end - len(ids))
+                if len(ids) == begin or self._cached_by != by or self._cached[: len(ids) - 1] != ids[:-1]:  # somebody else has used the cache meanwhile
+                    if self._cached_by != by:
+                        self._cached, self._cached_by = [], by
+                    self._prepared(ids, end - len(ids), by[1])
                     guesses = guesses if len(self._cached) == len(ids) - 1 else []
                 del self._cached[len(ids) - 1:]
                 new = ids[len(self._cached):] + guesses
@@ -323,13 +324,10 @@ def _json(folder, name, needed=False):
 
 
 def _read_gguf(path, dtype, weights=True):
-    """(tensors, metadata). Without a dtype, matrices stay in the file's blocks, as PackedWeight. Without weights, the tensors have shapes and dtypes alone, and only the
-    file's header is read."""
-    device = "cpu" if weights else "null"
-    if dtype is not None:
-        return load_gguf(path, device)
-    tensors, metadata = _C.read_gguf_file(path, device, True)
-    return {name: PackedWeight(*t) if isinstance(t, tuple) else t for name, t in tensors.items()}, json.loads(metadata)
+    """(tensors, metadata). Matrices are in the file's blocks, as PackedWeight; with a dtype they become floats when a network takes them. Tensors refer to the file, which
+    is mapped into memory, so what a network makes of them is the first copy. Without weights, the tensors have shapes and dtypes alone, and only the file's header is read."""
+    tensors, metadata = _C.read_gguf_file(path, "cpu" if weights else "null", True, weights)
+    return {name: PackedWeight(*t, as_floats=dtype is not None) if isinstance(t, tuple) else t for name, t in tensors.items()}, json.loads(metadata)
 
 
 def _dtype_beside_blocks(tensors, dtype, device):
@@ -350,7 +348,9 @@ def _of_gguf(path, dtype, device, share=None, weights=True, offload_bytes=0):
         tensors = unpaired(tensors, config)
     if share is not None and weights:
         for name in list(tensors):
-            tensors[name] = share.tensor(config, name, tensors[name])
+            t = tensors[name]
+            tensors[name] = share.tensor(config, name, t.decoded(dtype) if getattr(t, "as_floats", False) else t)
+            _C.cut()  # parts that are still to be copied would keep the whole
     tokenizer = _tokenizer_gguf.from_gguf(metadata) if "tokenizer.ggml.model" in metadata else None
     values = Values(metadata, "the file's metadata")
     template = values.get("tokenizer.chat_template", str, None)

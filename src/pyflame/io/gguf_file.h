@@ -36,6 +36,8 @@ class Reader {
   std::unique_ptr<char[]> read(const Entry& entry) const;
   // The same with all its bytes as they are, to memory of entry.bytes.
   void read_blocks(const Entry& entry, void* to) const { file_.read(to, entry.bytes, entry.begin); }
+  // The whole file in memory; an entry's bytes begin at entry.begin.
+  std::shared_ptr<char> map() const { return file_.map(); }
 
  private:
   class Cursor;

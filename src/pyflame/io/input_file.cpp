@@ -1,6 +1,7 @@
 #include "pyflame/io/input_file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -91,6 +92,19 @@ std::string InputFile::read_text(uint64_t bytes, uint64_t at, std::string_view w
   std::string text(bytes, '\0');
   read(text.data(), bytes, at);
   return text;
+}
+
+std::shared_ptr<char> InputFile::map() const {
+  if (size_ == 0) return nullptr;
+  struct stat st {};
+  PF_CHECK(::fstat(fd_, &st) == 0, OS, "{}: cannot read '{}': {}", op_, path_, message_of(errno));
+  PF_CHECK(static_cast<uint64_t>(st.st_size) >= size_, OS,
+           "{}: '{}' became shorter while it was read; got {} bytes; expected {}", op_, path_, st.st_size, size_);
+  // Without a reservation: pages that nobody writes need no memory of their own.
+  void* at = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd_, 0);
+  PF_CHECK(at != MAP_FAILED, OS, "{}: cannot map '{}': {}", op_, path_, message_of(errno));
+  (void)::madvise(at, size_, MADV_WILLNEED);
+  return {static_cast<char*>(at), [size = size_](char* p) { ::munmap(p, size); }};
 }
 
 void InputFile::refuse(std::string_view problem) const { PF_FAIL(Value, "{}: '{}': {}", op_, path_, problem); }

@@ -1,5 +1,5 @@
-// A file that is read in pieces. Reads are by position and checked against the size, and a file that becomes shorter meanwhile is an
-// OSError, not a fault as with mapped memory.
+// A file that is read in pieces, or mapped into memory. Reads are by position and checked against the size, and a file that becomes shorter
+// meanwhile is an OSError. A mapping is checked when it is made; if the file becomes shorter later, the system ends the process that reads there.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -30,6 +30,9 @@ class InputFile {
   // ValueError if the range is not inside of the file; `what` names it in the message. OutOfMemory.
   std::unique_ptr<char[]> read_bytes(uint64_t bytes, uint64_t at, std::string_view what) const;
   std::string read_text(uint64_t bytes, uint64_t at, std::string_view what) const;
+  // All size() bytes, which stay mapped as long as a copy of the pointer lives. Writes to them are this process's own
+  // and do not change the file. Null for an empty file. OSError if the file became shorter, or cannot be mapped.
+  std::shared_ptr<char> map() const;
   template <class T>
   T read_number(uint64_t at, std::string_view what) const {
     static_assert(std::is_arithmetic_v<T>);

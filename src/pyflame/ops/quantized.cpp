@@ -2,6 +2,7 @@
 #include "pyflame/backends/backend.h"
 #include "pyflame/base/threads.h"
 #include "pyflame/ops/family.h"
+#include "pyflame/ops/rows_of_blocks.h"
 #include "pyflame/tensor/weight_planes.h"
 #include "pyflame/tensor/weight_tiles.h"
 
@@ -66,6 +67,35 @@ Tensor planes(const PlaneShape& s, const Tensor& blocks) {
     if (p.bytes > 0) parts.push_back(reshape(narrow(from, 2, p.at, p.bytes), {s.rows, s.blocks() * p.bytes}));
   if (s.padding() > 0) parts.push_back(zeros({s.rows, s.padding()}, DType::uint8, blocks.device()));
   return cat(parts, 1);
+}
+
+// The rows of all pieces in their order, as one matrix.
+Tensor joined(const std::vector<RowsOfBlocks>& pieces) {
+  Tensors parts;
+  for (const RowsOfBlocks& p : pieces) {
+    const int64_t rows = p.blocks.size(0), bytes = p.blocks.size(1);
+    parts.push_back(p.heads == 0 ? p.blocks
+                                 : reshape(transpose(reshape(p.blocks, {p.heads, rows / p.heads / 2, 2, bytes}), 1, 2),
+                                           {rows, bytes}));
+  }
+  return parts.size() == 1 ? parts.front() : cat(parts, 0);
+}
+
+// Where each of these rows is in the host's memory.
+std::vector<const uint8_t*> places(const std::vector<RowsOfBlocks>& pieces, Tensors& kept) {
+  std::vector<const uint8_t*> rows;
+  for (const RowsOfBlocks& p : pieces) {
+    kept.push_back(contiguous(p.blocks));
+    const auto* from = static_cast<const uint8_t*>(kept.back().data());
+    const int64_t count = p.blocks.size(0), bytes = p.blocks.size(1);
+    const int64_t head = p.heads == 0 ? 0 : count / p.heads, half = head / 2;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t in_head = head == 0 ? 0 : i % head;
+      const int64_t row = head == 0 ? i : i - in_head + in_head % half * 2 + in_head / half;
+      rows.push_back(from + row * bytes);
+    }
+  }
+  return rows;
 }
 
 }  // namespace
@@ -175,24 +205,44 @@ Tensor decode_blocks(const Tensor& blocks, const std::string& type_name) {
   return decoded(blocks, type, shape, DType::float32, 0);
 }
 
-Tensor weight_tiles(const Tensor& blocks, const std::string& type_name) {
+Tensor tiles_of_rows(const std::vector<RowsOfBlocks>& pieces, const std::string& type_name) {
   constexpr const char* kOp = "weight_tiles";
-  check_blocks(kOp, blocks);
-  const gguf::Type& type = type_of_product(kOp, type_name);
-  const int64_t columns = columns_of(kOp, blocks, type);
-  const TileShape s{&type, tile_form(type), blocks.size(0), columns};
-  if (backend_of(blocks).blocks_in_planes()) {
-    const PlaneShape p{&type, plane_form(type), s.rows, columns};
-    return s.rows * columns == 0 ? empty({s.rows, p.row_bytes()}, DType::uint8, blocks.device()) : planes(p, blocks);
+  PF_CHECK(!pieces.empty(), Value, "{}: there are no weights; got no rows; expected at least one piece", kOp);
+  const Tensor& first = pieces.front().blocks;
+  TileShape s;
+  for (const RowsOfBlocks& p : pieces) {
+    check_blocks(kOp, p.blocks);
+    check_same_device(kOp, {first, p.blocks});
+    PF_CHECK(p.blocks.size(1) == first.size(1), Value, "{}: the rows do not fit; got {} and {} bytes; expected equal",
+             kOp, first.size(1), p.blocks.size(1));
+    PF_CHECK(p.heads >= 0 && (p.heads == 0 || p.blocks.size(0) % (2 * p.heads) == 0), Value,
+             "{}: the rows are no pairs of heads; got {} rows and {} heads; expected a multiple of {}", kOp,
+             p.blocks.size(0), p.heads, 2 * p.heads);
+    s.rows += p.blocks.size(0);
   }
-  const Tensor from = contiguous(blocks), out = empty({s.tiles(), s.tile_bytes()}, DType::uint8, blocks.device());
-  if (out.numel() == 0 || !find_backend(out.device().type)->executes()) return out;
-  const auto* rows = static_cast<const uint8_t*>(from.data());
+  s.type = &type_of_product(kOp, type_name), s.form = tile_form(*s.type), s.columns = columns_of(kOp, first, *s.type);
+  const Device device = first.device();
+  if (backend_of(first).blocks_in_planes()) {
+    const PlaneShape p{s.type, plane_form(*s.type), s.rows, s.columns};
+    return s.rows * s.columns == 0 ? empty({s.rows, p.row_bytes()}, DType::uint8, device) : planes(p, joined(pieces));
+  }
+  const Tensor out = empty({s.tiles(), s.tile_bytes()}, DType::uint8, device);
+  if (out.numel() == 0 || !find_backend(device.type)->executes()) return out;
+  Tensors kept;  // rows that are no view have their bytes here
+  const std::vector<const uint8_t*> rows = places(pieces, kept);
   auto* to = static_cast<uint8_t*>(out.mutable_data());
   parallel_for(s.tiles(), 16, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) make_tile(s, rows, t, to + t * s.tile_bytes());
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t at = t * kTileRows, count = std::min(kTileRows, s.rows - at);
+      make_tile(s, std::span(rows).subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
+                to + t * s.tile_bytes());
+    }
   });
   return out;
+}
+
+Tensor weight_tiles(const Tensor& blocks, const std::string& type_name) {
+  return tiles_of_rows(std::vector<RowsOfBlocks>{{blocks, 0}}, type_name);
 }
 
 }  // namespace pyflame

@@ -143,19 +143,26 @@ const TileForm* tile_form(const gguf::Type& type) {
   return m ? &m->form : nullptr;
 }
 
-void make_tile(const TileShape& s, const uint8_t* rows, int64_t tile, uint8_t* to) {
+void make_tile(const TileShape& s, std::span<const uint8_t* const> rows, uint8_t* to) {
   const Maker& m = *maker_of(*s.type);
-  const int64_t first = tile * kTileRows, count = std::min(kTileRows, s.rows - first);
+  const auto count = static_cast<int64_t>(rows.size());
   const int64_t groups = s.columns / s.form->group(), group_bytes = s.form->group_bytes();
   if (count < kTileRows) std::memset(to, 0, static_cast<size_t>(s.tile_bytes()));
   Parts p;
   for (int64_t row = 0; row < count; ++row) {
-    const uint8_t* block = rows + (first + row) * s.row_bytes();
+    const uint8_t* block = rows[static_cast<size_t>(row)];
     for (int64_t g = 0; g < groups; ++g, block += s.type->bytes) {
       m.parts(block, p);
       put_group(*s.form, p, row, to + g * group_bytes);
     }
   }
+}
+
+void make_tile(const TileShape& s, const uint8_t* rows, int64_t tile, uint8_t* to) {
+  const int64_t first = tile * kTileRows, count = std::min(kTileRows, s.rows - first);
+  std::array<const uint8_t*, kTileRows> at{};
+  for (int64_t row = 0; row < count; ++row) at[static_cast<size_t>(row)] = rows + (first + row) * s.row_bytes();
+  make_tile(s, std::span(at.data(), static_cast<size_t>(count)), to);
 }
 
 void decode_tile_row(const TileShape& s, const uint8_t* tile, int64_t row, float* to) {

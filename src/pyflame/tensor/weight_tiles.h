@@ -10,6 +10,7 @@
 // halves are the elements 0 to 15, and the high ones the elements 16 to 31.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "pyflame/tensor/gguf_blocks.h"
 
@@ -50,7 +51,9 @@ struct TileShape {
   int64_t tile_bytes() const { return columns / form->group() * form->group_bytes(); }
 };
 
-// Tile number `tile` of rows of blocks. Rows that are missing in the last tile are zeros.
+// A tile of up to eight rows of blocks, wherever they are. Rows that are missing are zeros.
+void make_tile(const TileShape& s, std::span<const uint8_t* const> rows, uint8_t* to);
+// Tile number `tile` of rows that follow each other.
 void make_tile(const TileShape& s, const uint8_t* rows, int64_t tile, uint8_t* to);
 // The weights of one row of a tile, as the type's decode computes them.
 void decode_tile_row(const TileShape& s, const uint8_t* tile, int64_t row, float* to);

@@ -18,7 +18,7 @@ from ... import _C, _foreign_files
 from ...io import _umask, _write_atomically
 from .. import _architectures, _tokenizer_model
 from ..language_model import _json, _place, _template_of, load, load_tokenizer
-from . import _blocks, _descriptions, _gguf_file, _quantized, _tokenizers
+from . import _blocks, _descriptions, _encoders, _gguf_file, _quantized, _tokenizers
 from ._weights import Stack, Weight, of_safetensors, write_safetensors
 
 TYPE_CHECKING = False  # type checkers take this name as true
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 22  # numbers in memory
 _IGNORED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")  # buffers that some folders have among their weights
-_KEPT = ("ffn_gate_inp", "position_embd")  # matrices that stay float32: small, and every token's way depends on them
+_KEPT = ("ffn_gate_inp", "position_embd", "token_types")  # matrices that stay float32: small, and every token's way depends on them
 TEXT = (
     "The harbour was quiet in the early morning. Two men carried boxes from a small boat to a cart, and a dog followed them back and forth. "
     "When the sun came over the hills, the first shops opened, and the smell of fresh bread filled the street. "
@@ -133,20 +133,12 @@ def _check_layers(names, layers):
         raise ValueError(f"convert: the weights do not fit the model's description; got {got}; expected {layers} layers with the same tensors")
 
 
-class _Folder:
-    """A source in Hugging Face's layout."""
+class _AnyFolder:
+    """A source in Hugging Face's layout, with weights of which bytes are those of the files."""
 
-    def __init__(self, path):
-        self.path, self.document = path, _json(path, "config.json", needed=True)
-        self.config = _architectures.from_hf(self.document)
-        self.bytes, self.weights, quantized = 0, {}, self.document.get("quantization_config")
-        self.is_quantized = quantized is not None
-        if self.is_quantized and self.config.architecture.transposed:
-            raise NotImplementedError(f"convert: the folder has quantized weights, which are not available for this architecture; got {self.config.architecture.hf!r}; expected float weights")
-        found = _quantized.read(path, quantized, self._check_file) if self.is_quantized else _foreign_files.load_folder(path, self._load)
-        for name, w in found.items():
-            if not name.endswith(_IGNORED):
-                self.weights[name] = w
+    def __init__(self, path, document):
+        self.path, self.document, self.bytes, self.weights = path, document, 0, {}
+        self.is_quantized = document.get("quantization_config") is not None
 
     def _load(self, path):
         self._check_file(path)
@@ -156,6 +148,45 @@ class _Folder:
         if not path.endswith(".safetensors"):
             raise ValueError(f"convert: the folder's weights are in a file of another kind; got '{path}'; expected safetensors; hint: pf.save(pf.load(PATH), 'model.safetensors') makes such a file")
         self.bytes += os.path.getsize(path)
+
+
+class _EncoderFolder(_AnyFolder):
+    """A folder with a BERT model."""
+
+    def __init__(self, path, document):
+        super().__init__(path, document)
+        if self.is_quantized:
+            raise NotImplementedError(f"convert: the folder has quantized weights, which are not available for encoders; got {document['quantization_config']!r:.80}; expected float weights")
+        self.weights = _encoders.tensors(_foreign_files.load_folder(path, self._load))
+        for name, w in self.weights.items():
+            if not isinstance(w, Weight):
+                raise ValueError(f"convert: a tensor has a dtype that is not available; got {w} of '{name}'; expected float32, float16 or bfloat16")
+
+    def to_gguf(self, type):
+        metadata, notes = _encoders.metadata(self.path, self.document, os.path.basename(os.path.abspath(self.path)))
+        missing = [n for n in _encoders.EMBEDDINGS if n not in self.weights]
+        if missing:
+            raise ValueError(f"convert: the weights do not fit the model's description; got no {', '.join(missing)}; expected the tensors of BERT")
+        _check_layers(self.weights, metadata["bert.block_count"])
+        tokenizer, more = _encoders.tokenizer(self.path, self.weights["token_embd.weight"].shape[0], self.weights["token_types.weight"].shape[0])
+        plan = _Plan({k: (w, _matrix_type(k, w, type)) for k, w in self.weights.items()}, {**metadata, **tokenizer}, notes=[*notes, *more])
+        plan.metadata |= {"general.file_type": _file_type(plan.tensors), "general.quantization_version": 2}
+        return plan
+
+
+class _Folder(_AnyFolder):
+    """A folder with a decoder."""
+
+    def __init__(self, path, document):
+        super().__init__(path, document)
+        self.config = _architectures.from_hf(self.document)
+        quantized = self.document.get("quantization_config")
+        if self.is_quantized and self.config.architecture.transposed:
+            raise NotImplementedError(f"convert: the folder has quantized weights, which are not available for this architecture; got {self.config.architecture.hf!r}; expected float weights")
+        found = _quantized.read(path, quantized, self._check_file) if self.is_quantized else _foreign_files.load_folder(path, self._load)
+        for name, w in found.items():
+            if not name.endswith(_IGNORED):
+                self.weights[name] = w
 
     def to_folder(self, type):
         """The same folder with float weights, where they are of few bits."""
@@ -405,6 +436,12 @@ def _written(plan, target, progress):
     return done
 
 
+def _folder(path):
+    """The source in a folder."""
+    document = _json(path, "config.json", needed=True)
+    return (_EncoderFolder if document.get("model_type") == "bert" else _Folder)(path, document)
+
+
 def _checked_type(type, to_file):
     names = list(_blocks.TYPES) if to_file else list(_blocks.PLAIN)
     if type is None:
@@ -416,7 +453,8 @@ def _checked_type(type, to_file):
 
 def convert(source: str | os.PathLike[str], target: str | os.PathLike[str], type: str | None = None, *, text: str | None = None,
             progress: Callable[[int, int, str], object] | None = None) -> Conversion:
-    """Converts a language model between a GGUF file and a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json or SentencePiece's tokenizer.model), and its weights to another type. Returns a Conversion.
+    """Converts a language model between a GGUF file and a folder in Hugging Face's layout (config.json, safetensors, tokenizer.json or SentencePiece's tokenizer.model), and its weights to another type. A folder
+    with a BERT model becomes a GGUF file, too, but not the other way. Returns a Conversion.
 
     source: a GGUF file, a folder, or the name of an installed package, as of pf.llm.load; a folder may have quantized weights, which become floats in another folder, and in a GGUF file
     blocks where pf.llm.load keeps them in such (type=None), otherwise floats, or blocks of type. target: a path that ends in .gguf is a GGUF file; any other is a folder. type: the type of matrices,
@@ -438,7 +476,7 @@ def convert(source: str | os.PathLike[str], target: str | os.PathLike[str], type
     is_folder = os.path.isdir(source)
     if not is_folder and _C.kind_of_file(source) != "gguf":
         raise ValueError(f"convert: '{source}' is no language model; got a file of another kind; expected a GGUF file, or a folder with config.json")
-    model = _Folder(source) if is_folder else _File(source)
+    model = _folder(source) if is_folder else _File(source)
     if is_folder and not to_file and not model.is_quantized:
         raise ValueError(f"convert: source and target are folders with float weights; got '{target}'; expected a target that ends in .gguf")
     plan = model.to_gguf(type) if to_file else model.to_folder(type)

@@ -40,9 +40,10 @@ def check_same(source, written, form):
     """ValueError where a description that was read again differs from what it was made of. form: what it was written as."""
     wrong = [f"{name}: {getattr(source, name)} became {getattr(written, name)}" for name in _COMPARED if not _same(getattr(source, name), getattr(written, name))]
     if not wrong and source.rope_dim:
-        (a, x), (b, y) = (_frequencies(c, c.rope_base, c.scaling) for c in (source, written))
-        if not np.allclose(a, b, rtol=1e-5, atol=0) or not math.isclose(x, y, rel_tol=1e-5):
-            wrong = [f"RoPE's angles with the scaling '{source.scaling.get('type', 'none')}'"]
+        for long in {False, "long" in source.scaling}:
+            (a, x), (b, y) = (_frequencies(c, c.rope_base, c.scaling, long) for c in (source, written))
+            if not np.allclose(a, b, rtol=1e-5, atol=0) or not math.isclose(x, y, rel_tol=1e-5):
+                wrong = [f"RoPE's angles with the scaling '{source.scaling.get('type', 'none')}'"]
     if wrong:
         raise ValueError(f"convert: {form} cannot say everything about this model; got {'; '.join(wrong)[:300]}; expected a description that has a counterpart")
 

@@ -90,6 +90,22 @@ class _Reader:
         return [self.value(kind, depth + 1) for _ in range(count)]
 
 
+def architecture(path):
+    """general.architecture of a file, which is read no further than to it. None where it has none: reading all of it says better what is wrong. OSError."""
+    r = _Reader(mapped(path))
+    try:
+        if bytes(r.take(4)) != MAGIC or r.number("<I") not in (2, 3):
+            return None
+        r.number("<Q")
+        for _ in range(r.number("<Q")):
+            key, value = r.string(), r.value(r.number("<I"))
+            if key == "general.architecture":
+                return value
+    except (ValueError, KeyError, TypeError, OverflowError, struct.error):
+        pass
+    return None
+
+
 def read(path):
     """(metadata, the same as bytes for write(), {name: Weight}) of a file of version 2 or 3. Tensors of types that _blocks lacks have the number of their type in place of a Weight.
     ValueError if it is damaged."""

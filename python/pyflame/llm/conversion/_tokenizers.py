@@ -16,7 +16,7 @@ PROBE = (
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _GPT2 = text_parts.PATTERNS["gpt-2"][0]
 # One name for each list of patterns; of several, the one that other programs know best. llama-bpe and tekken take whole words of the vocabulary without merges.
-_NAMES = ("gpt-2", "llama-bpe", "qwen2", "qwen35", "deepseek-coder", "smollm", "falcon", "gpt-4o", "tekken")
+_NAMES = ("gpt-2", "llama-bpe", "qwen2", "qwen35", "deepseek-llm", "deepseek-coder", "smollm", "falcon", "gpt-4o", "tekken")
 _WHOLE_WORDS = ("llama-bpe", "tekken")
 EXPECTED = "byte-level BPE with the patterns of one of these: " + ", ".join(_NAMES) + "; or BPE of SentencePiece with tokens for bytes"
 
