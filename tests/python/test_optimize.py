@@ -414,6 +414,7 @@ def test_a_change_that_gains_nothing_beside_the_others_is_left_out(tmp_path, mon
     total = m.play(monkeypatch, [made("a"), made("b")])
     assert names(m.kept) == ["b"] and total.ratio == 2.0
     assert [(e["name"], e["verdict"]) for e in m.journal.of("composition")] == [("a", "left out")]
+    assert page._waterfall(m.journal.kept()) in (text := page.render(m.journal, "t.py", "")) and text.count("<td><code>a</code>") == 1  # it is among the trials alone
     assert _configuration.read_settings(m.result)["environment"] == {"B": "1"}
 
 

@@ -40,9 +40,8 @@ def _composition(found):
 def render(journal, title, diff):
     """The whole page."""
     trials, base, profile = journal.of("candidate"), journal.of("baseline"), journal.of("profile")
-    valid = journal.valid()
-    total = [e for e in valid if e["event"] == "total"]
-    kept = list({e["name"]: e for e in valid if e["event"] == "candidate" and e["verdict"] == "kept"}.values())
+    total = [e for e in journal.valid() if e["event"] == "total"]
+    kept = journal.kept()
     headline = f"{total[-1]['ratio']:.2f} times as fast" if total and "ratio" in total[-1] else "not compared as a whole yet" if kept else "nothing helped" if trials else "nothing was tried yet"
     lines = [f"All together: {_interval(total[-1])} times as fast as the program as it was." if total and "ratio" in total[-1] else "",
              f"The baseline's runs: {', '.join(f'{f:.4g} s' for f in base[-1]['figures'])}; {base[-1]['values']} values of each run are compared." if base else "",
