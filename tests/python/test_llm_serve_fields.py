@@ -1,9 +1,12 @@
 """Fields of vLLM in requests to `pyflame serve`: which tokens may come, what is part of the text, and what the usage says of the cache."""
+import threading
+
 import pytest
 
 for package in ("regex", "jinja2", "aiohttp", "prometheus_client"):
     pytest.importorskip(package, reason=f"the package {package} is not installed")
-from llm_client import CHAT, COMPLETE, HELLO, Running, echo, lm, start, text_of  # noqa: E402, F401
+from llm_client import CHAT, COMPLETE, HELLO, Running, echo, lm, start, text_of, until  # noqa: E402, F401
+from pyflame.llm._queue import Queue  # noqa: E402
 from pyflame.llm.engine import Engine  # noqa: E402
 
 
@@ -119,6 +122,27 @@ def test_whose_turn_a_request_is(start):
     keys = [{"Authorization": f"Bearer {key}"} for key in ("first", "second")]
     one, same, other = clients_of(start(keys=["first", "second"]), ({"user": "one"}, keys[0]), ({"user": "two"}, keys[0]), ({"user": "one"}, keys[1]))
     assert one == same != other and not any(b"first" in part for part in one if isinstance(part, bytes))
+
+
+def test_clients_take_turns(lm, monkeypatch):  # noqa: F811
+    """A client with many requests that wait delays one with a single request by one text. Nothing is computed until all of them wait."""
+    gate, order, compute, begin = threading.Event(), [], Engine._compute, Queue.begin
+    monkeypatch.setattr(Engine, "_compute", lambda self, parts: gate.wait(60) and compute(self, parts))
+    monkeypatch.setattr(Queue, "begin", lambda self, request: order.append(request.client[1]) or begin(self, request))
+    running = Running(lm, Engine(lm, max_num_seqs=1, max_model_len=512), name="small")
+    try:
+        streams = []
+        for user, priority in (("many", 0), ("many", 0), ("many", 0), ("many", 0), ("few", 0), ("other", 0), ("few", 0), ("first", -1)):
+            streams.append(running.stream(COMPLETE, {"prompt": "x", "max_tokens": 2, "user": user, "priority": priority}))
+            until(lambda: order)  # the first one runs before the second comes
+        until(lambda: running.engine.stats()["num_requests_waiting"] == len(streams) - 1)
+        gate.set()
+        for stream in streams:
+            stream.rest()
+    finally:
+        gate.set()
+        running.end()
+    assert order == ["many", "first", "many", "few", "other", "many", "few", "many"]
 
 
 def test_top_p_of_zero_says_what_to_do(echo):  # noqa: F811

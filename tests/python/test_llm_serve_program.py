@@ -189,7 +189,9 @@ def test_the_command_line(run, tmp_path):
     helped = run("serve", "--help").stdout
     assert all(f"--{name}" in helped for name in ("host", "port", "api_key,--api-key", "max_num_seqs,--max-num-seqs", "drain_seconds", "tensor_parallel_size,--tensor-parallel-size", "replicas"))
     for words, part in ((("serve",), "MODEL is required"), (("serve", "m", "--port", "70000"), "--port: Value 70000 not in range"), (("serve", "m", "--max-num-seqs", "0"), "--max_num_seqs: Value 0 not in range 1 to "),
-                        (("serve", "m", "--replicas", "0"), "--replicas: Value 0 not in range 1 to "), (("serve", "m", "--dtype", "int8"), "--dtype"), (("serve", "m", "--kv-cache-dtype", "int4"), "--kv_cache_dtype: int4 not in {auto,")):
+                        (("serve", "m", "--replicas", "0"), "--replicas: Value 0 not in range 1 to "), (("serve", "m", "--dtype", "int8"), "--dtype"), (("serve", "m", "--kv-cache-dtype", "int4"), "--kv_cache_dtype: int4 not in {auto,"),
+                        (("serve", "m", "--gpu-memory-utilization", "1.5"), "--gpu_memory_utilization: Value 1.5 not in range"),
+                        (("serve", "m", "--enable_prefix_caching", "--no_enable_prefix_caching"), "excludes")):
         failed = run(*words, code=2)
         assert part.lower() in failed.stderr.lower(), failed.stderr
     # What was given reaches Python.
@@ -200,6 +202,9 @@ def test_the_command_line(run, tmp_path):
         assert f"serve: --{name} belongs to models that write texts; got 2 with one for embeddings" in failed.stderr
     failed = run("serve", tmp_path / "encoder", "--python", sys.executable, "--port", "0", "--kv-cache-dtype", "int8", code=1)
     assert "serve: --kv_cache_dtype belongs to models that write texts; got int8 with one for embeddings" in failed.stderr
+    for words in (["--gpu-memory-utilization", "0.5"], ["--no-enable-prefix-caching"]):
+        failed = run("serve", tmp_path / "encoder", "--python", sys.executable, "--port", "0", "--enable-prefix-caching" if len(words) > 1 else "--device=cpu", *words, code=1)
+        assert f"serve: {words[0].replace('-', '_').replace('__', '--', 1)} belongs to models that write texts" in failed.stderr
     failed = run("serve", tmp_path / "none.gguf", "--python", sys.executable, "--port", "0", code=1)
     assert "none.gguf" in failed.stderr and "Traceback" not in failed.stderr
 

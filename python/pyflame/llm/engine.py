@@ -879,7 +879,7 @@ class Engine(Intake):
         """The parts of the pass after one that computes `now`: {request: (Part, the place of its next token among those that are found)}. It is planned as by _planned(),
         but nobody gives up blocks. None where that must happen, where the host must see a text's tokens, and, with batch_invariant, where prompts are read."""
         room = self.max_num_seqs - len(self._running)
-        if self._has_lost_rank or self._closing == "cancel" or self.speculative_config is not None or not all(map(_goes_on_alone, [*self._running, *itertools.islice(self._waiting, room)])):
+        if self._has_lost_rank or self._closing == "cancel" or self.speculative_config is not None or not all(map(_goes_on_alone, [*self._running, *itertools.islice(self._waiting, max(0, room))])):
             return None
         if any(r._cancelled is not None for r in self._running) or any(r._cancelled is not None or len(r.ids) >= self._limit(r) for r in self._waiting):
             return None
