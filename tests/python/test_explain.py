@@ -117,7 +117,11 @@ def test_ceilings_of_8_bits_are_those_of_the_units_that_there_are(tmp_path, monk
     (tmp_path / ceilings.FILE).unlink()
     monkeypatch.setattr(ceilings, "SECONDS", 0.01)
     monkeypatch.setattr(ceilings, "EDGE", {"cpu": 64, "gpu": 64})
-    monkeypatch.setattr(ceilings, "EDGE_INT8", {"cpu": 64, "gpu": 64})
+    rates, product = {16: (3.0, 0.01), 32: (7.0, 0.02), 64: (5.0, 0.03)}, ceilings._measure_product
+    monkeypatch.setattr(ceilings, "EDGES_INT8", {"cpu": (16, 32, 64)})
+    monkeypatch.setattr(ceilings, "_measure_product", lambda device, dtype, n: product(device, dtype, n) and rates[n])
+    assert ceilings._measure_gflops("cpu", "int8") == (7.0, 0.02), "the fastest of the sizes"
+    monkeypatch.setattr(ceilings, "_measure_product", product)
     found = ceilings.ceilings("cpu", ("int8", "float8_e4m3fn"))
     assert set(found.gflops) == {"int8"} and found.gflops["int8"] > 0, "a CPU converts 8-bit floats"
     assert ceilings._measure_gflops("cpu", "float8_e4m3fn")[0] > 0, "where there are units, their products can be measured"

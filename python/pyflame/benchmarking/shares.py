@@ -27,9 +27,10 @@ def _of_peak(m, dtype):
         return [f"no share of the peak: the peak of {dtype} products is not known for {m.device}"]
     if m.tflops * 1e3 > peak:  # it was measured while something else took the machine
         peak = ceilings(m.device, (dtype,), renew=True).gflops.get(dtype, peak)
+    product = f"a {'' if dtype == 'int8' else 'large '}product of {dtype}"  # of int8, small ones may be the fastest
     if m.tflops * 1e3 > peak:
-        return [f"no share of the peak: it is faster than a large product of {dtype}, which reaches {peak / 1e3:.4g} TFLOP/s here; hint: measure on a machine that does nothing else"]
-    return [f"{m.tflops * 1e3 / peak:.0%} of the peak: {peak / 1e3:.4g} TFLOP/s, which a large product of {dtype} reaches here"]
+        return [f"no share of the peak: it is faster than {product}, which reaches {peak / 1e3:.4g} TFLOP/s here; hint: measure on a machine that does nothing else"]
+    return [f"{m.tflops * 1e3 / peak:.0%} of the peak: {peak / 1e3:.4g} TFLOP/s, which {product} reaches here"]
 
 
 def _step_of(p):

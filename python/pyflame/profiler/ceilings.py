@@ -12,7 +12,7 @@ from .. import _C, __version__
 FILE = "ceilings.json"
 SECONDS = 0.3  # for each figure
 EDGE = {"cpu": 1024, "gpu": 8192}  # of the matrices of a product
-EDGE_INT8 = {"cpu": 256, "gpu": 2048}  # few samples of larger ones would fit into the time: int8 may have no kernel of its own
+EDGES_INT8 = {"cpu": (64, 256), "gpu": (2048,)}  # a plain loop multiplies int8 on a CPU: it is fastest within the cache, or where all threads have work
 MEMORY = "memory"  # the name of the bandwidth among the figures; those of products are named by their dtypes
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", *_FLOAT8)
@@ -91,7 +91,11 @@ def _measure_gbs(device):
 def _measure_gflops(device, dtype):
     from ..benchmarking import environment
 
-    n = (EDGE_INT8 if dtype == "int8" else EDGE)["gpu" if environment.is_gpu(device) else "cpu"]
+    kind = "gpu" if environment.is_gpu(device) else "cpu"
+    return max(_measure_product(device, dtype, n) for n in (EDGES_INT8[kind] if dtype == "int8" else [EDGE[kind]]))
+
+
+def _measure_product(device, dtype, n):
     numbers = (_C.arange(n * n, device=device) % 251).reshape(n, n)  # no random numbers: those of the program stay the same
     a = (numbers - 125 if dtype == "int8" else numbers / 251).to(getattr(_C, dtype))
     one = _C.ones(1, device=device).reshape(())

@@ -86,6 +86,14 @@ std::string ceilings_of(const json& d) {
   return text_of(device["peaks"]["measured"], 400);
 }
 
+// A text behind a title of `indent` columns.
+std::string hanging(const std::string& text, int width, int indent) {
+  std::string out = view::wrap(text, width - indent);
+  for (size_t at = 0; (at = out.find('\n', at)) != std::string::npos; ++at)
+    out.insert(at + 1, static_cast<size_t>(indent), ' ');
+  return out;
+}
+
 std::string head(const json& d, const Style& s) {
   std::string out =
       view::paint(s, Tone::bold, view::wrap(view::clean(d["verdict"].get<std::string>()), s.width)) + "\n\n";
@@ -101,7 +109,8 @@ std::string head(const json& d, const Style& s) {
       value += fmt::format(", device {} of {} with work; --device chooses another", device["id"].get<int>(),
                            device["with_work"].size());
     line("device", value);
-    if (const std::string measured = ceilings_of(d); !measured.empty()) line("ceilings", measured);
+    if (const std::string measured = ceilings_of(d); !measured.empty())
+      line("ceilings", hanging(measured, s.width, 11));
   } else if (d["signals"].value("operators", false)) {
     line("device", "CPU: the trace has operators, and no work of a GPU");
   } else if (!d["signals"].value("own", false) && device_would_help(d)) {
