@@ -48,6 +48,8 @@ void add_bench_llm(CLI::App& bench, const std::shared_ptr<BenchSettings>& of_ben
     run = [words = cmd->remaining(), of_bench]() -> int {
       PythonCommand c("bench llm", "pyflame.llm.bench", of_bench->python);
       for (const std::string& word : words) c.add(word);
+      if (!of_bench->records.empty()) c.add("--records", of_bench->records);
+      if (of_bench->no_record) c.add("--no-record");
       c.start();
     };
   });

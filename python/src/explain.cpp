@@ -1,14 +1,18 @@
 // The core of pf.explain: what was found, as lists and dicts. python/pyflame/_explain has the interface for users.
 #include "pyflame/runtime/explain.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "casters.h"
 #include "label_args.h"
-#include "pyflame/base/gpu_arch.h"
+#include "pyflame/base/gpu_peaks.h"
 #include "pyflame/base/location.h"
+#include "pyflame/compile/choices.h"
 #include "pyflame/compile/fusion_ends.h"
 #include "pyflame/compile/rewrites.h"
 #include "pyflame/compile/work.h"
@@ -43,6 +47,11 @@ nb::dict step_dict(const Program& p, size_t k) {
   d["title"] = describe_step(p, k);
   d["lines"] = describe_members(p, k);
   d["impl"] = step.impl;
+  // As the tuning database names them.
+  const Problem problem{p.graph, step.group};
+  d["op"] = std::string(op_name(problem.root().op));
+  d["problem"] = problem_key(problem);
+  d["entry"] = step.impl + (step.configuration.empty() ? std::string() : ":" + step.configuration);
   d["place"] = label.place;
   d["work"] = std::string(work_name(work.kind));
   d["bytes"] = work.bytes;
@@ -112,6 +121,18 @@ nb::dict explained_dict(const Explained& x) {
   return d;
 }
 
+constexpr const char* kEightBits[] = {"int8", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"};
+
+// Whether a device has units for products of a dtype. A CPU has none for 8-bit floats, and its vector units take the others. A GPU's vector units take all but those of 8 bits, which
+// need matrix cores. An architecture that is not known counts as one that has them.
+bool has_units(nb::handle device, const std::string& dtype) {
+  if (std::find(std::begin(kEightBits), std::end(kEightBits), dtype) == std::end(kEightBits)) return true;
+  const Device d = device_from(device);
+  if (!has_own_memory(d.type)) return dtype == "int8";
+  const GpuArch* arch = find_gpu_arch(device_info(d).architecture);
+  return arch == nullptr || multiplies_8_bits(*arch, dtype);
+}
+
 // The figures of the data sheet of a GPU; None if the product is not known.
 nb::object gpu_peaks(nb::handle device) {
   const Device d = device_from(device);
@@ -124,9 +145,10 @@ nb::object gpu_peaks(nb::handle device) {
   tflops["float32"] = product->fp32_tflops;
   tflops["float16"] = product->fp16_tflops;
   tflops["bfloat16"] = product->bf16_tflops;
-  if (product->fp8_tflops > 0)
-    for (const char* name : {"float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"})
-      tflops[name] = product->fp8_tflops;
+  if (const GpuArch* arch = find_gpu_arch(product->gfx))
+    for (const char* name : kEightBits)
+      if (multiplies_8_bits(*arch, name))
+        tflops[name] = std::string_view(name) == "int8" ? int8_tflops(*product) : product->fp8_tflops;
   nb::dict peaks;
   peaks["name"] = std::string(product->name);
   peaks["gbs"] = product->bandwidth_gbs;
@@ -171,6 +193,7 @@ void bind_explain(nb::module_& m) {
       },
       "all_threads"_a);
   m.def("_gpu_peaks", &gpu_peaks, "device"_a);
+  m.def("_has_units", &has_units, "device"_a, "dtype"_a);
   nb::class_<PythonCause>(m, "_CutCause")
       .def(nb::init<const std::string&>(), "what"_a)
       .def("__enter__", &PythonCause::enter)

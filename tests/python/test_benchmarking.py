@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.benchmarking import Measurement, Records, compare, gemms
+from pyflame.benchmarking import Measurement, Records, Result, compare, gemms
 from pyflame.benchmarking import __main__ as program
-from pyflame.benchmarking import environment, measure
+from pyflame.benchmarking import environment, measure, results
 from pyflame.benchmarking.compare import _alternately, bootstrap
 from pyflame.benchmarking.measure import Sampling, drift_of, median_interval, spread_of
 
@@ -233,6 +233,29 @@ def test_records_are_found_again(tmp_path):
     assert json.loads((tmp_path / "records.jsonl").read_text().splitlines()[0])["median"] == 1.0
 
 
+def test_results_are_kept_among_measurements(tmp_path):
+    records = Records(tmp_path)
+    records.add(made([1.0] * 3))
+    kept = results.of("llm", "f of a model", "cpu", {"requests": 2}, "2 requests", ["seed=3"])
+    records.add(kept)
+    assert records.find("f*")[1] == kept and list(records)[1] == kept and str(kept) == "f of a model on cpu:\n  2 requests"
+    assert [type(r) for r in records.find()] == [Measurement, Result] and records.find(last=1, measured=True)[0].median == 1.0
+    assert set(kept.environment) >= {"pyflame", "python", "device", "libraries", "settings", "arguments", "state"} and kept.time > 0
+
+
+def test_records_show_no_secrets_of_a_command():
+    words = ["llm", "m.gguf", "--api_key", "k1", "--api-key=k2", "--url", "http://user:k3@host/v1", "--max_num_batched_tokens", "8", "--kv_cache_dtype", "int8"]
+    shown = ["llm", "m.gguf", "--api_key", "(not shown)", "--api-key=(not shown)", "--url", "http://host/v1", "--max_num_batched_tokens", "8", "--kv_cache_dtype", "int8"]
+    assert environment.without_secrets(words) == shown
+
+
+def test_the_commit_is_that_of_the_programs_folder(monkeypatch):
+    folders = []
+    monkeypatch.setattr(environment.subprocess, "run", lambda words, **_: folders.append(words[2]) or type("Done", (), {"returncode": 0, "stdout": "abc\n"}))
+    assert environment.describe("cpu", file="/programs/train.py")["commit"] == "abc" and environment.describe("cpu")["commit"] == "abc"
+    assert folders == ["/programs", "."]
+
+
 def test_a_record_that_was_cut_off_is_passed_over(tmp_path):
     records = Records(tmp_path)
     records.add(made([1.0] * 3))
@@ -351,7 +374,15 @@ def test_command_measures_and_keeps(tmp_path, capsys):
     code, said = run(capsys, "list", "one*", "--records", str(tmp_path))
     assert code == 0 and said.out.startswith("one op of 16 elements on cpu")
     code, said = run(capsys, "compare", "one*", "ten*", "--records", str(tmp_path), "--json")
-    assert code == 0 and json.loads(said.out)["ratio"] > 0
+    found = json.loads(said.out)
+    assert code == 0 and found["ratio"] > 0
+    one, ten, kept = Records(tmp_path).find()
+    assert (kept.kind, kept.name, kept.device, kept.environment) == ("comparison", "compare one* ten*", "cpu", one.environment)
+    assert kept.figures == {**found, "first_time": one.time, "second_time": ten.time}
+    code, said = run(capsys, "list", "compare*", "--records", str(tmp_path))
+    assert code == 0 and said.out.startswith("compare one* ten* on cpu:\n  ") and f"{found['ratio']:.3f} times" in said.out
+    code, said = run(capsys, "compare", str(tmp_path), str(tmp_path), "--records", str(tmp_path), "--no-record", "--json")
+    assert code == 0 and json.loads(said.out)["ratio"] == 1 and len(Records(tmp_path).find()) == 3, "the last measurement, which a comparison is not"
 
 
 def test_every_group_has_problems():
@@ -377,8 +408,10 @@ def test_command_measures_a_function_of_a_program(tmp_path, capsys):
     file.write_text("import pyflame as pf\nnet = pf.nn.Linear(4, 4)\n\n\ndef step():\n    net(pf.randn(2, 4)).sum().backward()\n\n\nif __name__ == '__main__':\n    raise SystemExit('no')\n")
     code, said = run(capsys, f"{file}:step", "--seconds", "0.02", "--no-record", "--json")
     assert code in (0, 3) and json.loads(said.out)["samples"]
-    code, said = run(capsys, "compare", f"{file}:step", f"{file}:step", "--seconds", "0.05", "--json")
+    code, said = run(capsys, "compare", f"{file}:step", f"{file}:step", "--seconds", "0.05", "--json", "--records", str(tmp_path))
     assert code == 0 and json.loads(said.out)["paired"]
+    (kept,) = Records(tmp_path).find("compare*")
+    assert kept.figures == json.loads(said.out) and kept.device == "cpu" and {"device", "settings", "arguments", "state"} <= set(kept.environment)
     code, said = run(capsys, f"{file}:missing", "--no-record")
     assert code == 1 and "has no function 'missing'; it has step" in said.err
 
@@ -412,9 +445,16 @@ def test_shares_of_the_peak_and_of_the_best_entry(tmp_path, capsys, monkeypatch)
     m = made([1.0] * 5, flops=5e8)
     assert shares._of_peak(m, "float32") == ["50% of the peak: 1 TFLOP/s, which a large product of float32 reaches here"]
     assert "no share of the peak" in shares._of_peak(m, "int8")[0]
-    code, said = run(capsys, "gemm", "96,80,112,f32", "--entries", "--seconds", "1", "--no-record", "--json")
-    notes = json.loads(said.out)["notes"]
-    assert code in (0, 3) and "% of the peak" in notes[0] and "of the best entry" in notes[1]
+    assert shares._of_peak(m, "float8_e5m2") == ["no share of the peak: cpu has no units for products of float8_e5m2"]
+    before = pf._C._choices_file()
+    pf._C._set_choices_file(str(tmp_path / "choices.sqlite"))
+    try:
+        for turn in ("first", "again"):  # the second one finds the entries in the tuning database
+            code, said = run(capsys, "gemm", "96,80,112,f32", "--entries", "--seconds", "1", "--no-record", "--json")
+            notes = json.loads(said.out)["notes"]
+            assert code in (0, 3) and "% of the peak" in notes[0] and "% of the best entry" in notes[1], turn
+    finally:
+        pf._C._set_choices_file(before)
     m = made([1.0] * 5, flops=1e9)  # 1 TFLOP/s
     measured = iter((400.0, 2000.0, 400.0, 500.0))  # a ceiling that was measured on a busy machine is measured again
     monkeypatch.setattr(shares, "ceilings", lambda device, dtypes, renew=False: Ceilings(device, 10.0, {"float32": next(measured)}))
@@ -472,8 +512,9 @@ def a():
 def b():
     time.sleep(0.004)
 """)
-    code, said = run(capsys, "compare", "--cold", f"{file}:a", f"{file}:b", "--runs", "3", "--seconds", "0.1", "--json")
+    code, said = run(capsys, "compare", "--cold", f"{file}:a", f"{file}:b", "--runs", "3", "--seconds", "0.1", "--json", "--records", str(tmp_path))
     found = json.loads(said.out)
+    assert [r.figures for r in Records(tmp_path).find("compare*")] == [found]
     assert code == 0 and found["runs"] == 3
     assert found["first_calls"]["verdict"] == "faster" and found["first_calls"]["ratio"] > 5  # b's first call is faster
     assert found["later_calls"]["ratio"] < 0.9  # and its later ones are slower

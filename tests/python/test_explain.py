@@ -113,6 +113,30 @@ def test_ceilings_are_measured_once_and_kept(tmp_path, monkeypatch):
     assert set(ceilings.ceilings("cpu", ("float32", "float64")).gflops) == {"float32", "float64"}, "a dtype that is new is measured alone"
 
 
+def test_ceilings_of_8_bits_are_those_of_the_units_that_there_are(tmp_path, monkeypatch):
+    (tmp_path / ceilings.FILE).unlink()
+    monkeypatch.setattr(ceilings, "SECONDS", 0.01)
+    monkeypatch.setattr(ceilings, "EDGE", {"cpu": 64, "gpu": 64})
+    rates, product = {16: (3.0, 0.01), 32: (7.0, 0.02), 64: (5.0, 0.03)}, ceilings._measure_product
+    monkeypatch.setattr(ceilings, "EDGES_INT8", {"cpu": (16, 32, 64)})
+    monkeypatch.setattr(ceilings, "_measure_product", lambda device, dtype, n: product(device, dtype, n) and rates[n])
+    assert ceilings._measure_gflops("cpu", "int8") == (7.0, 0.02), "the fastest of the sizes"
+    monkeypatch.setattr(ceilings, "_measure_product", product)
+    found = ceilings.ceilings("cpu", ("int8", "float8_e4m3fn"))
+    assert set(found.gflops) == {"int8"} and found.gflops["int8"] > 0, "a CPU converts 8-bit floats"
+    assert ceilings._measure_gflops("cpu", "float8_e4m3fn")[0] > 0, "where there are units, their products can be measured"
+
+
+@pytest.mark.skipif(not pf.rocm_is_available(), reason="no AMD GPU, and no emulated one")
+def test_the_data_sheet_has_products_of_8_bits():
+    peaks = pf._C._gpu_peaks("rocm")
+    names = {name for name, rate in peaks["tflops"].items() if rate and name[-1] != "2" and name not in ("float64", "float16", "bfloat16")}
+    units = {name for name in ("int8", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2fnuz") if pf._C._has_units("rocm", name)}
+    assert names == units and "int8" in units
+    if pf._C.device_info("rocm")["architecture"].startswith("gfx942"):
+        assert units == {"int8", "float8_e4m3fnuz", "float8_e5m2fnuz"} and peaks["tflops"]["int8"] == peaks["tflops"]["float8_e4m3fnuz"] > 1000
+
+
 def test_ceilings_of_a_busy_machine_are_measured_again_by_the_next_process(tmp_path, monkeypatch):
     def in_a_new_process(gbs, gflops, dtypes=("float32",)):
         """The ceilings, where a measurement gives these rates and spreads. None: it must not be made."""

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from pyflame.benchmarking import Records
+
 WORDS = [sys.executable, "-m", "pyflame.distributed.run"]
 
 
@@ -239,10 +241,13 @@ sys.exit("ValueError: the cause")
 
 def test_bench(tmp_path):
     """The columns of rccl-tests, with no wrong element."""
-    r = subprocess.run([*WORDS, "--nproc", "3", "--no-prefix", "-m", "pyflame.distributed.bench", "-b", "3072", "-e", "12288", "-n", "2"], capture_output=True, text=True, timeout=120, check=True)
+    r = subprocess.run([*WORDS, "--nproc", "3", "--no-prefix", "-m", "pyflame.distributed.bench", "-b", "3072", "-e", "12288", "-n", "2", "--records", str(tmp_path)], capture_output=True, text=True, timeout=120, check=True)
     rows = [line.split() for line in r.stdout.splitlines() if not line.startswith("#")]
     assert [row[:5] for row in rows] == [[str(size), str(size // 4), "float", redop, root] for redop, root in (("sum", "-1"), ("none", "-1"), ("sum", "-1"), ("none", "0"), ("none", "-1")) for size in (3072, 12288)]
     assert all(float(row[5]) > 0 and row[8] == "0" for row in rows) and "# all_reduce: 3 ranks, transport host (shared memory), tensors on cpu" in r.stdout
+    kept = Records(tmp_path).find()
+    assert [(r.kind, r.device, r.figures["size"], r.figures["ranks"], f"{r.figures['time_us']:.1f}", f"{r.figures['busbw_gbs']:.2f}") for r in kept] == [("collective", "cpu", int(row[0]), 3, row[5], row[7]) for row in rows]
+    assert kept[0].name == "all_reduce 3072 bytes, 3 ranks" and "busbw" in str(kept[0]) and {"device", "settings", "state"} <= set(kept[0].environment)
     size, _, _, _, _, us, speed, bus, _ = rows[0]
     assert abs(float(speed) - int(size) / float(us) / 1e3) <= 0.01 and abs(float(bus) - 4 / 3 * float(speed)) <= 0.02
 
@@ -255,3 +260,4 @@ def test_bench_comm_in_one_of_several_processes(monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     assert bench.main(["comm", "--device", "cpu"]) == 0 and called == [["--device", "cpu"]]
+    assert bench.main(["comm", "--records", "here", "--no-record"]) == 0 and called[1] == ["--device", "cpu", "--records", "here", "--no-record"]

@@ -1,6 +1,7 @@
 """`pyflame bench llm`: its figures, against an engine and against a server."""
 import json
 import math
+import os
 
 import pytest
 
@@ -11,6 +12,13 @@ import pyflame as pf  # noqa: E402
 from llm_client import EchoEngine, Running  # noqa: E402
 from pyflame.llm import _lengths, bench  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path, monkeypatch):
+    """The records of the test."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    return pf.benchmarking.Records()
 
 
 @pytest.fixture(scope="module")
@@ -46,21 +54,27 @@ def run(capsys, *words):
     return code, out.out, out.err
 
 
-def test_an_engine(capsys, folder):
+def test_an_engine(capsys, folder, kept):
     common = ["--input_len", 9, "--output_len", 4, "--json"]
     code, out, _ = run(capsys, folder, "--latency", "--batch_sizes", 1, 3, "--iters", 2, *common)
     one, three = map(json.loads, out.splitlines())
     assert code == 0 and one["requests"] == 2 and three["requests"] == 6 and three["failed"] == 0
     assert three["output_tokens"] == 24 and three["input_tokens"] == 54 and three["ttft_ms"]["p50"] < three["e2el_ms"]["p50"]
-    code, out, _ = run(capsys, folder, "--throughput", "--num_prompts", 5, "--range_ratio", 0.5, *common)
+    assert [r.figures for r in kept.find("llm *latency*")] == [one, three] and {r.kind for r in kept} == {"llm"} and {r.device for r in kept} == {"cpu"}
+    first = kept.find(last=2)[0]
+    assert first.name == f"llm {os.path.basename(folder)} latency: 1 at a time, 2 runs" and "input_len=9" in first.arguments and {"device", "settings", "arguments", "state"} <= set(first.environment)
+    assert "1 at a time" in str(first) and "TTFT" in str(first)
+    code, out, _ = run(capsys, folder, "--throughput", "--num_prompts", 5, "--range_ratio", 0.5, "--no-record", *common)
     s = json.loads(out)
-    assert code == 0 and s["requests"] == 5 and 10 <= s["output_tokens"] <= 30
+    assert code == 0 and s["requests"] == 5 and 10 <= s["output_tokens"] <= 30 and len(kept.find()) == 2
 
 
-def test_a_server(capsys, echo, folder, tmp_path):
+def test_a_server(capsys, echo, folder, tmp_path, kept):
     words = [folder, "--serve", "--url", f"http://127.0.0.1:{echo.port}/v1", "--input_len", 9, "--output_len", 4, "--num_prompts", 6]
-    code, out, _ = run(capsys, *words, "--json", "--request_rate", 1000, "--max_concurrency", 2, "--goodput", "ttft:60000")
+    code, out, _ = run(capsys, *words, "--json", "--request_rate", 1000, "--max_concurrency", 2, "--goodput", "ttft:60000", "--api_key", "a secret")
     s = json.loads(out)
+    (record,) = kept.find("llm *serving*")
+    assert record.figures == s and record.device == f"http://127.0.0.1:{echo.port}" and "a secret" not in kept.path.read_text()
     # The engine writes the prompt's tokens. A piece may be empty, so pieces are fewer than tokens.
     assert code == 0 and s["requests"] == 6 and s["output_tokens"] == 24 and s["goodput"]["share"] == 1
     assert all(r.stop_ids == frozenset() and r.max_tokens == 4 for r in echo.engine.requests)

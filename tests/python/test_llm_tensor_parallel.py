@@ -174,7 +174,7 @@ def test_generate_and_chat(folder, tmp_path, capsys, monkeypatch):
 def test_a_benchmark(folder, capsys):
     for package in ("aiohttp", "prometheus_client"):
         pytest.importorskip(package, reason=f"the package {package} is not installed")
-    common = ["--tensor-parallel-size", "2", "--input-len", "9", "--output_len=4", "--json"]
+    common = ["--tensor-parallel-size", "2", "--input-len", "9", "--output_len=4", "--json", "--no-record"]
     for words, texts in ((["--throughput", "--num_prompts", "3"], 3), (["--latency", "--batch_sizes", "2", "--iters", "1"], 2), (["--serve", "--num_prompts", "3"], 3)):
         code = bench.main([str(folder), *words, *common])
         s = json.loads(capsys.readouterr().out)

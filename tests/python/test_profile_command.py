@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from pyflame.profiler import ceilings
+
 TRAIN = """
 import sys
 import time
@@ -59,6 +61,40 @@ def test_a_training_program(run, folder):
     assert "slow_part" in document["verdict"] and (folder / "out/report.txt").read_text() == report
     assert "<html" in (folder / "out/report.html").read_text()
     assert {"ProfilerStep#2", "ProfilerStep#5"} <= {e["name"] for e in read(folder / "out")}, "two steps had run before"
+
+
+def test_the_roofline_of_the_cpu(run, folder, monkeypatch):
+    """The rates are those that the file of ceilings has: nothing is measured."""
+    monkeypatch.setenv("PYFLAME_CACHE_DIR", str(folder / "cache"))
+    figure = lambda rate: {"rate": rate, "spread": 0.01, "date": "2026-01-02"}  # noqa: E731
+    (folder / "cache").mkdir()
+    (folder / "cache" / ceilings.FILE).write_text(json.dumps({ceilings._key("cpu"): {ceilings.MEMORY: figure(100.0), "float32": figure(1000.0)}}))
+    r = run("profile", "--out", folder / "out", "--python", sys.executable, "--skip", 2, "--steps", 5, folder / "train.py", 12, 0)
+    assert "\nceilings   100 GB/s, 1000 GFLOP/s in float32 (measured on this machine on 2026-01-02)\n" in r.stdout
+    assert re.search(r"step +kind +share +calls +mean +GFLOP/s +GB/s +roofline\n", r.stdout)
+    document = json.loads((folder / "out/report.json").read_text())
+    assert document["device"]["peaks"]["bandwidth_gbs"] == 100 and document["device"]["peaks"]["fp32_tflops"] == 1
+    roofs = {k["name"]: k["roofline"] for k in document["kernels"]}
+    product = next(roof for name, roof in roofs.items() if "matmul" in name and roof["flops"])
+    at_most = min(1.0, product["flops"] / product["bytes"] * 100 / 1e3)  # TFLOP/s
+    assert product["of_peak"] == pytest.approx(product["tflops"] / at_most, rel=0.2, abs=2e-4) and product["bound"] in ("memory", "compute", "latency")
+    assert "Roofline: arithmetic per byte" in (folder / "out/report.html").read_text()
+
+
+def test_ceilings_that_are_not_known_are_measured_and_kept(run, folder, monkeypatch):
+    monkeypatch.setenv("PYFLAME_CACHE_DIR", str(folder / "cache"))
+    r = run("profile", "--out", folder / "out", "--python", sys.executable, "--skip", 1, "--steps", 2, folder / "train.py", 4, 0)
+    assert "\nceilings   " in r.stdout and "GFLOP/s in float32 (measured on this machine" in r.stdout
+    kept = json.loads((folder / "cache" / ceilings.FILE).read_text())
+    assert [set(figures) for figures in kept.values()] == [{ceilings.MEMORY, "float32"}]
+
+
+def test_nothing_is_measured_beside_a_program_that_goes_on(run, folder, monkeypatch):
+    monkeypatch.setenv("PYFLAME_CACHE_DIR", str(folder / "cache"))
+    (folder / "loop.py").write_text("import time\nimport pyflame as pf\nx = pf.ones(8, 8)\nend = time.monotonic() + 1.5\nwhile time.monotonic() < end:\n    (x @ x).sum().item()\n")
+    r = run("profile", "--out", folder / "out", "--python", sys.executable, "--seconds", 0.3, folder / "loop.py")
+    assert "there is no roofline: the ceilings of the CPU are not known" in r.stderr and "ceilings" not in r.stdout and "roofline" not in r.stdout
+    assert not (folder / "cache" / ceilings.FILE).exists()
 
 
 def test_a_program_without_an_optimizer_is_recorded_from_its_start(run, folder):

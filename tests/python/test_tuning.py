@@ -309,7 +309,7 @@ def test_the_steps_of_a_language_model_are_tuned(tmp_path):
     from pyflame.testing import language_models
 
     model = language_models.write_random_model(tmp_path / "small")
-    ran = tune(tmp_path, "--budget", "100", "--entries", "cpu.gemv,onednn.sgemm", "--compare", "0", "--json", "-m", "pyflame.llm.bench", model, "--latency", "--batch_sizes", "1", "3", "--input_len", "8", "--output_len", "2", "--iters", "1")
+    ran = tune(tmp_path, "--budget", "100", "--entries", "cpu.gemv,onednn.sgemm", "--compare", "0", "--idle", "90", "--json", "-m", "pyflame.llm.bench", model, "--no_record", "--latency", "--batch_sizes", "1", "3", "--input_len", "8", "--output_len", "2", "--iters", "1")
     assert ran.returncode == 0, ran.stderr
     problems = [p["problem"] for p in json.loads(ran.stdout)]
     assert all(any(p.startswith(f"matmul(float32({rows}, 64)") for p in problems) for rows in (1, 3)), problems

@@ -7,5 +7,6 @@
 from .compare import Comparison, compare, compare_functions  # noqa: F401
 from .measure import Measurement, bench  # noqa: F401
 from .records import Records  # noqa: F401
+from .results import Result  # noqa: F401
 
-__all__ = ["Comparison", "Measurement", "Records", "bench", "compare", "compare_functions"]
+__all__ = ["Comparison", "Measurement", "Records", "Result", "bench", "compare", "compare_functions"]

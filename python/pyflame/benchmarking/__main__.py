@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import sys
 import textwrap
+import time
 
 import pyflame as pf
 
@@ -15,10 +16,10 @@ from .._entry import command
 from ..distributed.bench import main as measure_collectives
 from ..distributed._environment import place_of_process
 from ..tuning.watch import Progress
-from . import fresh, gemms, problems, shares
+from . import fresh, gemms, problems, results, shares
 from .compare import compare, compare_functions
 from .measure import bench
-from .records import Records
+from .records import Records, add_options, of_options
 
 REJECTED = 3  # exit code: a figure was not accepted
 
@@ -158,10 +159,10 @@ def _one(p, args, display):
 
 def _measure(args):
     if "comm" in args.what and place_of_process("bench comm").world_size > 1:
-        return measure_collectives(["--device", args.device or "cpu"])
+        return measure_collectives(["--device", args.device or "cpu", *(["--records", args.records] if args.records else []), *(["--no-record"] if args.no_record else [])])
     if "comm" in args.what:
         print("copies only: this process is the only one; hint: `pyflame run --nproc N -m pyflame.distributed.bench` measures collectives", file=sys.stderr)
-    found, records = [], None if args.no_record else Records(args.records)
+    found, records = [], of_options(args)
     display = Progress() if sys.stderr.isatty() else None
     for p in _problems(args):
         m = _one(p, args, display)
@@ -183,7 +184,7 @@ def _side(word, args):
     """The last measurement of a file or folder of records, or of this name among the kept ones."""
     path = pathlib.Path(word)
     records = Records(path.parent if path.is_file() else path) if path.exists() else Records(args.records)
-    found = records.find(None if path.exists() else word, last=1)
+    found = records.find(None if path.exists() else word, last=1, measured=True)
     if not found:
         raise ValueError(f"there is no record; got {word!r}; expected FILE.py:function, a folder of records, or the name of a record: pyflame bench list")
     return found[-1]
@@ -193,14 +194,29 @@ def _compare(args):
     if len(args.what) != 3:
         raise ValueError(f"compare takes two; got {len(args.what) - 1}; expected A and B, each FILE.py:function, a folder of records, or the name of a record")
     a, b = args.what[1:]
+    sides = None
     if args.cold:
         result = fresh.compare_processes(a, b, args)
     elif _is_function(a) and _is_function(b):
         result = _compare_programs(a, b, args)
     else:
-        result = compare(_side(a, args), _side(b, args))
+        sides = _side(a, args), _side(b, args)
+        result = compare(*sides)
     print(json.dumps(result.to_dict()) if args.json else _fitted(result))
+    records = of_options(args)
+    if records is not None:
+        records.add(_kept_comparison(a, b, result, sides, args))
     return 0
+
+
+def _kept_comparison(a, b, result, sides, args):
+    """The record of a comparison. That of two records has the device and the environment of the first one, and says of when both are."""
+    name = f"compare {a} {b}"
+    if sides is None:
+        return results.of("comparison", name, args.device or pf.get_device(), result.to_dict(), str(result), file=a.rpartition(":")[0])
+    first, second = sides
+    figures = {**result.to_dict(), "first_time": first.time, "second_time": second.time}
+    return results.Result(name, first.device if first.device == second.device else f"{first.device} and {second.device}", "comparison", figures, str(result), [], first.environment, time.time())
 
 
 def _list(args):
@@ -218,8 +234,7 @@ def main(argv=None):
     parser.add_argument("--scale", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--relative", type=float, default=1.0)
-    parser.add_argument("--records")
-    parser.add_argument("--no-record", action="store_true")
+    add_options(parser)
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--entries", action="store_true")

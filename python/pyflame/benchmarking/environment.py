@@ -189,10 +189,14 @@ def limits(before, after):
 # ---- the rest of the record
 
 
-def _commit(fn):
-    """The commit of the folder that the function's file is in; None without git."""
-    module = sys.modules.get(getattr(fn, "__module__", None) or "", None)
-    folder = os.path.dirname(os.path.abspath(getattr(module, "__file__", None) or "."))
+def _file_of(fn):
+    """The file of the module that has the function; None for one that has no file."""
+    return getattr(sys.modules.get(getattr(fn, "__module__", None) or ""), "__file__", None)
+
+
+def _commit(file):
+    """The commit of the folder that the file is in, or without a file of the working folder; None without git."""
+    folder = os.path.dirname(os.path.abspath(file)) if file else "."
     try:
         run = subprocess.run(["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):
@@ -200,22 +204,37 @@ def _commit(fn):
     return run.stdout.strip() or None if run.returncode == 0 else None
 
 
+def _is_secret(name):
+    return bool(SECRETS & set(re.split(r"[_-]", name.upper())))
+
+
+def without_secrets(words):
+    """The words of a command line. The values of options such as --api_key, and passwords in addresses, are not shown."""
+    shown, hide = [], False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        is_option = name.startswith("--") and _is_secret(name[2:])
+        shown.append("(not shown)" if hide else f"{name}=(not shown)" if is_option and equals else re.sub(r"(://)[^/@\s]*@", r"\1", word))
+        hide = is_option and not equals
+    return shown
+
+
 def settings(variables):
     """Those of these environment variables that a figure can depend on, in order. The value of a secret is not shown."""
-    return {k: "(not shown)" if SECRETS & set(k.split("_")) else v for k, v in sorted(variables.items()) if k.startswith(SETTINGS)}
+    return {k: "(not shown)" if _is_secret(k) else v for k, v in sorted(variables.items()) if k.startswith(SETTINGS)}
 
 
-def describe(device, fn=None):
-    """The device, versions and settings, as a dict for a record."""
+def describe(device, fn=None, file=None):
+    """The device, versions and settings, as a dict for a record. fn, file: what says where the program is, whose commit is noted."""
     from .. import __version__
 
     info = _C.device_info(device)
     found = {"pyflame": __version__, "python": platform.python_version(), "system": platform.system(), "kernel": platform.release(), "cores": len(os.sched_getaffinity(0)),
              "device": {k: v for k, v in info.items() if isinstance(v, (str, int, float)) and k not in ("free_memory", "device")}, "libraries": _C._device_libraries(str(device)),
-             "settings": settings(os.environ), "arguments": sys.argv[1:]}
+             "settings": settings(os.environ), "arguments": without_secrets(sys.argv[1:])}
     try:
         found["governor"] = pathlib.Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
     except OSError:
         pass
-    commit = _commit(fn)
+    commit = _commit(file or _file_of(fn))
     return {**found, "commit": commit} if commit else found

@@ -5,6 +5,7 @@ import pathlib
 import sqlite3
 
 from .measure import Measurement
+from .results import Result
 
 _COLUMNS = ("name", "device", "median", "low", "high", "spread", "accepted", "cache", "time", "commit_")
 
@@ -12,6 +13,21 @@ _COLUMNS = ("name", "device", "median", "low", "high", "spread", "accepted", "ca
 def default_folder():
     """pyflame/bench in the user's folder for data."""
     return pathlib.Path(os.environ.get("XDG_DATA_HOME") or pathlib.Path.home() / ".local" / "share") / "pyflame" / "bench"
+
+
+def add_options(parser, separator="-"):
+    """Adds the options that say where a command keeps its records, and whether it does. separator: between the words of an option."""
+    parser.add_argument("--records", metavar="FOLDER", help="the folder of the kept measurements (default: ~/.local/share/pyflame/bench)")
+    parser.add_argument(f"--no{separator}record", dest="no_record", action="store_true", help="keep no record")
+
+
+def of_options(args):
+    """The Records that these options ask for; None: nothing is kept."""
+    return None if args.no_record else Records(args.records)
+
+
+def _from_dict(record):
+    return (Result if "kind" in record else Measurement).from_dict(record)
 
 
 class Records:
@@ -25,7 +41,7 @@ class Records:
         self.path, self.index = self.folder / "records.jsonl", self.folder / "index.sqlite"
 
     def add(self, measurement):
-        """Appends a Measurement to the file of records, one line of JSON. The folder is made where it is missing."""
+        """Appends a Measurement or a Result to the file of records, one line of JSON. The folder is made where it is missing."""
         self.folder.mkdir(parents=True, exist_ok=True)
         line = (json.dumps(measurement.to_dict(), separators=(",", ":")) + "\n").encode()
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -35,8 +51,8 @@ class Records:
             os.close(fd)
 
     def __iter__(self):
-        """Measurements in the order in which they were added. A line that was cut off is passed over."""
-        return (Measurement.from_dict(record) for _, record in self._lines(0))
+        """Measurements and Results in the order in which they were added. A line that was cut off is passed over."""
+        return (_from_dict(record) for _, record in self._lines(0))
 
     def _lines(self, start):
         if not self.path.exists():
@@ -65,8 +81,8 @@ class Records:
         db.commit()
         return db
 
-    def _places(self, name, device, anew):
-        where, values = ["1"], []
+    def _places(self, name, device, measured, anew):
+        where, values = ["median IS NOT NULL" if measured else "1"], []
         for column, value in (("name", name), ("device", device)):
             if value is not None:
                 where.append(f"{column} GLOB ?")
@@ -77,12 +93,13 @@ class Records:
         finally:
             db.close()
 
-    def find(self, name=None, device=None, last=None):
-        """Measurements with this name (a pattern with * and ?) and device, the oldest first; `last`: only so many of the newest."""
+    def find(self, name=None, device=None, last=None, measured=False):
+        """Measurements and Results with this name (a pattern with * and ?) and device, the oldest first; `last`: only so many of the newest. measured: no Results, which
+        have no samples."""
         if not self.path.exists():
             return []
         for anew in (False, True):
-            places = self._places(name, device, anew)
+            places = self._places(name, device, measured, anew)
             found = self._read(places[-last:] if last else places)
             if found is not None:
                 return found
@@ -100,5 +117,5 @@ class Records:
                     return None
                 if (record.get("name"), record.get("time")) != (name, time):
                     return None
-                found.append(Measurement.from_dict(record))
+                found.append(_from_dict(record))
         return found

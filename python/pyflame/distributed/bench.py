@@ -7,9 +7,12 @@ elements that are not what they should be. size and count are those of the whole
 import argparse
 import sys
 import time
+from dataclasses import dataclass
 
 import pyflame as pf
 import pyflame.distributed as dist
+from pyflame.benchmarking import results
+from pyflame.benchmarking.records import add_options, of_options
 
 from .._entry import command
 
@@ -42,6 +45,40 @@ def _case(name, count, device):
         return lambda: dist.reduce_scatter_tensor(out, x), out, lambda: out.zero_(), n
     out, x = pf.zeros(part * n, device=device), pf.ones(part * n, device=device)
     return lambda: dist.all_to_all_single(out, x), out, lambda: out.zero_(), 1
+
+
+@dataclass
+class _Row:
+    """A line of the table: what was measured, and its figures."""
+
+    name: str
+    size: int  # bytes
+    ranks: int
+    seconds: float
+    wrong: int
+
+    def figures(self):
+        """With the names of the table's columns."""
+        speed = self.size / self.seconds / 1e9
+        redop, root = ("sum" if "reduce" in self.name else "none"), (0 if self.name == "broadcast" else -1)
+        return {"size": self.size, "count": self.size // 4, "type": "float", "redop": redop, "root": root, "time_us": self.seconds * 1e6, "algbw_gbs": speed,
+                "busbw_gbs": speed * _factor(self.name, self.ranks), "wrong": self.wrong}
+
+    def __str__(self):
+        f = self.figures()
+        return (f" {f['size']:>12} {f['count']:>12} {f['type']:>8} {f['redop']:>6} {f['root']:>6} {f['time_us']:>10.1f} {f['algbw_gbs']:>8.2f} {f['busbw_gbs']:>8.2f} {f['wrong']:>7}")
+
+    def record(self, device, transport, iterations):
+        """Its Result."""
+        f = self.figures()
+        text = f"{f['time_us']:.1f} us, algbw {f['algbw_gbs']:.2f} GB/s, busbw {f['busbw_gbs']:.2f} GB/s, {self.wrong} wrong; transport {transport}"
+        return results.of("collective", f"{self.name} {self.size} bytes, {self.ranks} ranks", device, {**f, "ranks": self.ranks}, text, [f"transport={transport}", f"iters={iterations}"], fn=main)
+
+
+def _transport():
+    group = dist.group.WORLD
+    ways = ", ".join(sorted(set(group.transports()) - {"itself"})) or "none"
+    return f"host ({ways})" if group.name() == "host" else group.name()
 
 
 def _factor(name, n):
@@ -101,18 +138,18 @@ def main(words=None):
     p.add_argument("-f", "--stepfactor", type=int, default=4)
     p.add_argument("-n", "--iters", type=int, default=20)
     p.add_argument("--device", default="cpu")
+    add_options(p)
     args = p.parse_args(words)
     if args.stepfactor < 2 or args.iters < 1 or args.minbytes < 4:
         p.error("a factor below 2, no iterations, or less than one element of 4 bytes")
     dist.init_process_group(device=args.device)
     args.device = pf.get_device()
     n, first = dist.get_world_size(), dist.get_rank() == 0
+    records = of_options(args) if first else None
     wrong_in_all = 0
     for name in args.collective or _NAMES:
         if first:
-            group = dist.group.WORLD
-            ways = ", ".join(sorted(set(group.transports()) - {"itself"})) or "none"
-            print(f"# {name}: {n} ranks, transport {f'host ({ways})' if group.name() == 'host' else group.name()}, tensors on {args.device}")
+            print(f"# {name}: {n} ranks, transport {_transport()}, tensors on {args.device}")
             print(f"#{'size':>12} {'count':>12} {'type':>8} {'redop':>6} {'root':>6} {'time':>10} {'algbw':>8} {'busbw':>8} {'#wrong':>7}")
             print(f"#{'(B)':>12} {'(elements)':>12} {'':>8} {'':>6} {'':>6} {'(us)':>10} {'(GB/s)':>8} {'(GB/s)':>8} {'':>7}")
         size = args.minbytes
@@ -120,9 +157,10 @@ def main(words=None):
             seconds, wrong = _measure(name, size, args.device, args.iters)
             wrong_in_all += wrong
             if first:
-                speed = size / seconds / 1e9
-                redop, root = ("sum" if "reduce" in name else "none"), (0 if name == "broadcast" else -1)
-                print(f" {size:>12} {size // 4:>12} {'float':>8} {redop:>6} {root:>6} {seconds * 1e6:>10.1f} {speed:>8.2f} {speed * _factor(name, n):>8.2f} {wrong:>7}", flush=True)
+                row = _Row(name, size, n, seconds, wrong)
+                print(row, flush=True)
+                if records is not None:
+                    records.add(row.record(args.device, _transport(), args.iters))
             size *= args.stepfactor
     dist.destroy_process_group()
     return 1 if wrong_in_all else 0

@@ -21,6 +21,8 @@ import numpy as np
 import pyflame as pf
 from pyflame._command_help import HelpFormatter, Parser, examples
 from pyflame._entry import command
+from pyflame.benchmarking import environment, results
+from pyflame.benchmarking.records import add_options, of_options
 from pyflame.llm import Engine, Finished, Sampling, _kv_cache_gate, _lengths
 from pyflame.llm._kv_cache import NAMES
 from pyflame.llm._workers import EngineDead
@@ -255,6 +257,7 @@ def _arguments(words):
     p.add_argument("--tensor_parallel_size", type=int, metavar="N", default=1, help="processes that compute each step together, each with its part of the weights (default 1)")
     p.add_argument("--seed", type=int, metavar="N", default=0, help="of the random prompts (default 0)")
     p.add_argument("--json", action="store_true", help="print one JSON object for each run")
+    add_options(p, "_")
     args = p.parse_args(underscored(words))
     for name in ("input_len", "output_len", "num_prompts", "iters", "max_num_seqs", "tensor_parallel_size"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
@@ -288,8 +291,22 @@ def _arguments(words):
     return args
 
 
-def _say(args, title, s):
+_NOT_KEPT = ("api_key", "json", "records", "no_record", "gate", "speculation")  # of the arguments: secrets, what changes no figure, and what another argument says
+
+
+def _record(args, title, s, device):
+    """The Result of a run. device: of the engine, or the address of a server that ran already."""
+    here = not args.url
+    model = os.path.basename(args.model.rstrip("/")) if args.model else args.model_name or "a server's model"
+    settings = [f"{name}={value}" for name, value in sorted(vars(args).items()) if name not in _NOT_KEPT and value is not None]
+    return results.of("llm", f"llm {model} {title}", device, {"run": title, **s}, _table(s), environment.without_secrets(settings), None if here else "cpu", main)
+
+
+def _say(args, title, s, device):
     print(json.dumps({"run": title, **s}) if args.json else f"{title}\n{_table(s)}\n", flush=True)
+    records = of_options(args)
+    if records is not None:
+        records.add(_record(args, title, s, device))
     return s["failed"]
 
 
@@ -330,7 +347,7 @@ def _offline(args):
             texts = prompts(args, lm.tokenizer, lm._known())
             before = engine.stats()
             seconds = run_engine(engine, texts, sampling)
-            return _say(args, f"throughput: {len(texts)} texts at once, at most {engine.max_num_seqs} running", {**summary(texts, seconds, dict(args.goodput)), **_guessed(before, engine.stats())})
+            return _say(args, f"throughput: {len(texts)} texts at once, at most {engine.max_num_seqs} running", {**summary(texts, seconds, dict(args.goodput)), **_guessed(before, engine.stats())}, str(lm._network.device))
         for size in args.batch_sizes:
             texts, total, before = [], 0.0, {}
             for i in range(args.iters + 1):  # the first run compiles for this size, and is in no figure
@@ -341,7 +358,7 @@ def _offline(args):
                 seconds = run_engine(engine, batch, sampling)
                 if i > 0:
                     total, texts = total + seconds, texts + batch
-            failed += _say(args, f"latency: {size} at a time, {args.iters} runs", {**summary(texts, total, dict(args.goodput)), **_guessed(before, engine.stats())})
+            failed += _say(args, f"latency: {size} at a time, {args.iters} runs", {**summary(texts, total, dict(args.goodput)), **_guessed(before, engine.stats())}, str(lm._network.device))
     return failed
 
 
@@ -389,7 +406,8 @@ def _served(args):
         texts = prompts(args, lm_tokenizer, vocabulary)
         seconds = asyncio.run(run_server(url, texts, args.request_rate, args.max_concurrency, args.seed, args.model_name, key, progress, args.temperature))
         rate = "all at once" if args.request_rate == math.inf else f"{args.request_rate:g} requests/s, Poisson arrivals"
-        return _say(args, f"serving: {len(texts)} requests, {rate}", summary(texts, seconds, dict(args.goodput)))
+        device = environment.without_secrets([url])[0] if args.url else args.device or pf.get_device()
+        return _say(args, f"serving: {len(texts)} requests, {rate}", summary(texts, seconds, dict(args.goodput)), device)
     finally:
         if process is not None:
             process.send_signal(signal.SIGINT)

@@ -12,8 +12,10 @@ from .. import _C, __version__
 FILE = "ceilings.json"
 SECONDS = 0.3  # for each figure
 EDGE = {"cpu": 1024, "gpu": 8192}  # of the matrices of a product
+EDGES_INT8 = {"cpu": (64, 256), "gpu": (2048,)}  # a plain loop multiplies int8 on a CPU: it is fastest within the cache, or where all threads have work
 MEMORY = "memory"  # the name of the bandwidth among the figures; those of products are named by their dtypes
-_DTYPES = ("float16", "bfloat16", "float32", "float64")
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", *_FLOAT8)
 _GPU_BYTES = 1 << 30  # of the tensor that is read and written; on the CPU four times the last-level cache
 
 
@@ -89,15 +91,21 @@ def _measure_gbs(device):
 def _measure_gflops(device, dtype):
     from ..benchmarking import environment
 
-    n = EDGE["gpu" if environment.is_gpu(device) else "cpu"]
-    a = (_C.arange(n * n, device=device) % 251 / 251).reshape(n, n).to(getattr(_C, dtype))  # no random numbers: those of the program stay the same
-    return _rate(lambda: a @ a, device, 2 * n**3)
+    kind = "gpu" if environment.is_gpu(device) else "cpu"
+    return max(_measure_product(device, dtype, n) for n in (EDGES_INT8[kind] if dtype == "int8" else [EDGE[kind]]))
+
+
+def _measure_product(device, dtype, n):
+    numbers = (_C.arange(n * n, device=device) % 251).reshape(n, n)  # no random numbers: those of the program stay the same
+    a = (numbers - 125 if dtype == "int8" else numbers / 251).to(getattr(_C, dtype))
+    one = _C.ones(1, device=device).reshape(())
+    return _rate((lambda: _C._scaled_mm(a, a, one, one)) if dtype in _FLOAT8 else lambda: a @ a, device, 2 * n**3)
 
 
 @contextlib.contextmanager
 def _free_choice():
     """No implementation is forced within the context: a ceiling is a property of the device, and is kept."""
-    before = {op: _C._force_entry(op, "") for op in ("add", "matmul")}
+    before = {op: _C._force_entry(op, "") for op in ("add", "matmul", "scaled_mm")}
     try:
         yield
     finally:
@@ -148,12 +156,12 @@ def ceilings(device, dtypes=("float32",), measure=True, renew=False):
     So is what an earlier process measured while the machine was busy: the samples spread over more than pf.bench accepts.
 
     measure=False: only what was measured before, or the figures of the data sheet. renew=True: measures again. While a profile is recorded, and on an emulated
-    GPU, nothing is measured.
+    GPU, nothing is measured. A dtype for whose products the device has no units has no ceiling: 8-bit floats on a CPU, and on a GPU without matrix cores that take them.
     """
     device = str(_C.device(device))
     measurable = not _C._profiler_on() and "emulat" not in str(_C.device_info(device)).lower()
     path, key = _folder() / FILE, _key(device)
-    wanted = [MEMORY, *(d for d in dtypes if d in _DTYPES)]
+    wanted = [MEMORY, *(d for d in dtypes if d in _DTYPES and _C._has_units(device, d))]
     known = {} if renew else _known.get(key, {})
     kept = {} if renew or set(wanted) <= set(known) else _read(path).get(key, {})
     due = [name for name in wanted if name not in known and (name not in kept or _noisy(kept[name]))]
@@ -167,3 +175,18 @@ def ceilings(device, dtypes=("float32",), measure=True, renew=False):
     figures = {name: found[name] for name in wanted if name in found}
     rates = {name: f["rate"] for name, f in figures.items()}
     return Ceilings(device, rates.pop(MEMORY), rates, _source(figures, {name: f for name, f in kept.items() if name in new}))
+
+
+def of_recording(averages, measure=True):
+    """The ceilings of the CPU for a recording. averages: its totals by input shapes. None if a GPU worked in it, or nothing did."""
+    steps = [a for a in averages if a.kind == "step"]
+    if not steps or any(a.kind == "launch" or a.device_time_total for a in averages):
+        return None
+    dtypes = {dtype for a in steps if a.flops for dtype in json.loads(a._args).get("Input type", [])[:1]}
+    return ceilings("cpu", sorted(dtypes), measure)
+
+
+def trace_events(limits):
+    """Lines of a trace that say what the CPU can do at most, for the roofline of `pyflame report`."""
+    rates = {MEMORY: limits.gbs, **limits.gflops}
+    return [{"ph": "M", "name": "ceiling", "pid": 0, "args": {"ceiling": name, "rate": rate, "source": str(limits)}} for name, rate in rates.items()]

@@ -43,9 +43,10 @@ class PyFlameRecorder:
     def __init__(self, stacks):
         import pyflame as pf
 
+        from . import ceilings
         from .machine import MachineSampler
 
-        self._pf, self._stacks, self._MachineSampler = pf, stacks, MachineSampler
+        self._pf, self._stacks, self._MachineSampler, self._ceilings = pf, stacks, MachineSampler, ceilings
         self._profile = self._machine = None
 
     def on_step(self, hook):
@@ -69,9 +70,18 @@ class PyFlameRecorder:
         self._machine.stop()
         if path is None:
             return []
-        profile.export_chrome_trace(path, counters=self._machine.counters)
+        limits = self._limits(profile)
+        further = self._ceilings.trace_events(limits) if limits and limits.gbs else []
+        profile.export_chrome_trace(path, counters=lambda start: [*self._machine.counters(start), *further])
+        unknown = ["there is no roofline: the ceilings of the CPU are not known, and nothing is measured while the program runs; hint: pyflame explain --measure FILE"] if limits and not limits.gbs else []
         dropped = [f"{profile.dropped} events were left out, because there were more than are kept"] if profile.dropped else []
-        return self._machine.summary() + dropped
+        return self._machine.summary() + unknown + dropped
+
+
+    def _limits(self, profile):
+        """The ceilings of the CPU; None if a GPU worked. They are measured while the program waits, at most once a process, and not in the thread that ends a recording beside it."""
+        beside = isinstance(threading.current_thread(), threading.Timer)
+        return self._ceilings.of_recording(profile.key_averages(group_by_input_shape=True), measure=not beside)
 
 
 class TorchRecorder:

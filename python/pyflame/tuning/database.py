@@ -94,6 +94,24 @@ def _connect(path):
     return contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10))
 
 
+def _rows(db, where, values):
+    """The measurements that fulfil a condition in SQL, the newest last."""
+    found = db.execute("SELECT e.device, e.libraries, m.op, m.problem, m.entry, m.us, m.spread, m.error, m.sound, m.own, m.workspace, m.warm_us, m.measured_at, m.note"
+                       f" FROM measurements m JOIN environments e ON e.id = m.environment WHERE {where} ORDER BY m.measured_at, m.rowid", values)
+    return [Row(*r[:8], bool(r[8]), bool(r[9]), *r[10:]) for r in found]
+
+
+def rows_here(device, op, problem):
+    """The measurements of a problem that count for this process on a device: of its name, architecture, driver and libraries, and of this version of PyFlame."""
+    path = _C._choices_file()
+    if not os.path.exists(path):
+        return []
+    info = _C.device_info(device)
+    with _connect(path) as db:
+        return _rows(db, "e.device = ? AND e.architecture = ? AND e.driver = ? AND e.libraries = ? AND e.pyflame = ? AND m.op = ? AND m.problem = ?",
+                     (info["name"], info["architecture"], info.get("driver", ""), _C._device_libraries(device), _C.__version__, op, problem))
+
+
 def rows(path=None, since=None):
     """All measurements of a file (default: this process's), the newest last. since: a text as in measured_at (UTC); only rows that are not older.
 
@@ -107,9 +125,7 @@ def rows(path=None, since=None):
     with _connect(path) as db:
         if db.execute("PRAGMA user_version").fetchone()[0] != 2:
             return []
-        found = db.execute("SELECT e.device, e.libraries, m.op, m.problem, m.entry, m.us, m.spread, m.error, m.sound, m.own, m.workspace, m.warm_us, m.measured_at, m.note"
-                           " FROM measurements m JOIN environments e ON e.id = m.environment WHERE m.measured_at >= ? ORDER BY m.measured_at, m.rowid", (since or "",))
-        return [Row(*r[:8], bool(r[8]), bool(r[9]), *r[10:]) for r in found]
+        return _rows(db, "m.measured_at >= ?", (since or "",))
 
 
 def _algorithms(path):

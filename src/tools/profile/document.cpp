@@ -31,6 +31,12 @@ json dims(const std::array<uint32_t, 3>& d) {
   return d[0] == 0 ? json(nullptr) : json{d[0], std::max(1U, d[1]), std::max(1U, d[2])};
 }
 
+json peaks_of(const Ceilings& c) {
+  json peaks = {{"measured", c.text}, {"bandwidth_gbs", positive(c.gbs)}};
+  for (const auto& [dtype, rate] : c.tflops) peaks[dtype + "_tflops"] = positive(rate);
+  return peaks;
+}
+
 json device_of(const Profile& p, const Analysis& a) {
   if (a.device == nullptr && a.product == nullptr && a.gfx.empty()) return nullptr;
   json d;
@@ -46,7 +52,7 @@ json device_of(const Profile& p, const Analysis& a) {
                                                         : json(nullptr);
   d["with_work"] = a.devices;
   d["in_trace"] = p.trace.devices.size();
-  d["peaks"] = nullptr;
+  d["peaks"] = p.trace.ceilings ? peaks_of(*p.trace.ceilings) : json(nullptr);
   if (a.product != nullptr) {
     const GpuProduct& g = *a.product;
     d["peaks"] = {{"product", g.name},
@@ -55,6 +61,7 @@ json device_of(const Profile& p, const Analysis& a) {
                   {"fp16_tflops", positive(g.fp16_tflops)},
                   {"bf16_tflops", positive(g.bf16_tflops)},
                   {"fp8_tflops", positive(g.fp8_tflops)},
+                  {"int8_tflops", positive(int8_tflops(g))},
                   {"fp64_tflops", positive(g.fp64_tflops)}};
   }
   return d;
@@ -137,10 +144,12 @@ json categories_of(const Analysis& a) {
   return out;
 }
 
-json roofline_of(const KernelGroup& g, const GpuProduct* product) {
+json roofline_of(const KernelGroup& g, const Trace& t, const GpuProduct* product) {
   if (g.sized_us <= 0) return nullptr;
   const Work total{g.flops, g.bytes, g.dtype};
-  const Roof r = roof_of(total, g.sized_us, g.us / static_cast<double>(g.calls), product);
+  const double mean_us = g.us / static_cast<double>(g.calls);
+  const Roof r =
+      t.ceilings ? roof_of(total, g.sized_us, mean_us, *t.ceilings) : roof_of(total, g.sized_us, mean_us, product);
   json j = {{"flops", g.flops},
             {"bytes", g.bytes},
             {"intensity", rounded(r.intensity)},
@@ -188,7 +197,7 @@ json kernels_of(const Profile& p, const Analysis& a, int top) {
               {"lds", known(g.lds)},
               {"scratch", known(g.scratch)},
               {"narrow_share", fraction(g.us > 0 ? g.narrow_us / g.us : 0)},
-              {"roofline", roofline_of(g, a.product)}};
+              {"roofline", roofline_of(g, p.trace, a.product)}};
     json counters = counters_of(p.trace, g);
     if (!counters.empty()) k["counters"] = std::move(counters);
     out.push_back(std::move(k));

@@ -52,6 +52,9 @@ enum class Key : uint8_t {
   rank,
   work,
   flops,
+  ceiling,
+  rate,
+  source,
   fallback,
   id,
   cus,
@@ -96,6 +99,9 @@ Key key_of(std::string_view k) {
       {"rank", Key::rank},
       {"work", Key::work},
       {"flops", Key::flops},
+      {"ceiling", Key::ceiling},
+      {"rate", Key::rate},
+      {"source", Key::source},
       {"fallback", Key::fallback},
       {"id", Key::id},
       {"numSms", Key::cus},
@@ -219,8 +225,9 @@ class Handler {
   }
 
   struct Event {
-    std::string name, ph, cat, dims, types, values, collective, dtype, work, fallback, process_group, group_ranks;
-    double flops = -1;
+    std::string name, ph, cat, dims, types, values, collective, dtype, work, fallback, process_group, group_ranks,
+        ceiling, source;
+    double flops = -1, rate = 0;
     int64_t ts = 0, dur = 0, external = 0, correlation = 0, pid = 0, tid = 0;
     int64_t device = -1, stream = -1, bytes = -1, shared = -1, vgpr = -1, in_elements = -1, group = 0, sequence = -1,
             rank = -1;
@@ -353,6 +360,11 @@ class Handler {
         if (v.number) event_.flops = v.real;
         break;
       case Key::fallback: event_.fallback = v.text.substr(0, 1024); break;
+      case Key::ceiling: event_.ceiling = v.text.substr(0, 64); break;
+      case Key::rate:
+        if (v.number) event_.rate = v.real;
+        break;
+      case Key::source: event_.source = v.text.substr(0, 1024); break;
       case Key::in_elements:
         if (v.number) event_.in_elements = v.integer;
         break;
@@ -391,6 +403,7 @@ class Handler {
     ++events_;
     if (event_.ph == "M" && !event_.fallback.empty() && trace_.fallbacks.size() < kMostFallbacks)
       trace_.fallbacks.push_back(event_.fallback);
+    if (event_.ph == "M" && !event_.ceiling.empty() && event_.rate > 0) commit_ceiling();
     if (event_.ph != "X") return;
     const EventKind category = kind_of_event(event_.cat);
     if (category == EventKind::other) return;
@@ -405,6 +418,16 @@ class Handler {
     else if (category == EventKind::call) commit_call();
     else if (category == EventKind::frame) commit_frame();
     else commit_gpu(category);
+  }
+
+  // Of the memory in 10^9 bytes, or of products of a dtype in 10^9 operations a second.
+  void commit_ceiling() {
+    if (!trace_.ceilings) trace_.ceilings.emplace();
+    Ceilings& c = *trace_.ceilings;
+    c.text = event_.source;
+    if (event_.ceiling == "memory") c.gbs = event_.rate;
+    else if (const std::string_view type = type_family(event_.ceiling); !type.empty())
+      c.tflops[std::string(type)] = event_.rate / 1e3;
   }
 
   uint64_t thread() const {
@@ -577,6 +600,7 @@ void read_own_trace(const Source& source, Profile& profile, const Progress& prog
   Trace& t = profile.trace;
   t.own = true;
   t.on_host = std::none_of(t.gpu.begin(), t.gpu.end(), [](const GpuEvent& e) { return e.correlation != 0; });
+  if (!t.on_host) t.ceilings.reset();
 }
 
 }  // namespace pyflame::tools::profile

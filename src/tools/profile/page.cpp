@@ -153,7 +153,7 @@ struct Roof {
 // Roofs that differ: bf16 usually has the same peak as fp16.
 std::vector<Roof> roofs(const Json& peaks) {
   std::vector<Roof> out;
-  for (const char* type : {"fp8", "fp16", "bf16", "fp32", "fp64"}) {
+  for (const char* type : {"fp8", "int8", "fp16", "bf16", "fp32", "fp64"}) {
     const double tflops = num(peaks, std::string(type) + "_tflops");
     if (!(tflops > 0) || tflops > 1e9) continue;
     const auto same = std::find_if(out.begin(), out.end(),
@@ -165,7 +165,8 @@ std::vector<Roof> roofs(const Json& peaks) {
 }
 
 Html roofline(const Json& doc) {
-  if (flag(doc, "signals.on_host")) return {};  // the roofs of a CPU are not known
+  if (flag(doc, "signals.on_host") && !(num(doc, "device.peaks.bandwidth_gbs") > 0))
+    return {};  // a CPU that was not measured
   Chart c;
   c.width = 900;
   c.height = 430;

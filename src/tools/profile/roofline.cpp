@@ -281,31 +281,40 @@ double peak_tflops(const GpuProduct& p, std::string_view dtype) {
   if (dtype == "fp32") return p.fp32_tflops;
   if (dtype == "fp16") return p.fp16_tflops;
   if (dtype == "bf16") return p.bf16_tflops > 0 ? p.bf16_tflops : p.fp16_tflops;
-  if (dtype == "fp8" || dtype == "int8") return p.fp8_tflops;
+  if (dtype == "fp8") return p.fp8_tflops;
+  if (dtype == "int8") return int8_tflops(p);
   // CDNA 4 and Blackwell multiply numbers of 4 bits twice as fast as those of 8.
   if (dtype == "fp4") return p.gfx == "gfx950" || p.gfx == "sm_100" ? 2 * p.fp8_tflops : 0;
   return 0;
 }
 
-Roof roof_of(const Work& total, double us, double mean_us, const GpuProduct* product) {
+Roof roof_of(const Work& total, double us, double mean_us, double peak_gbs, double peak) {
   Roof r;
   if (us <= 0 || !total.known()) return r;
   r.tflops = total.flops / us / 1e6;
   r.gbs = total.bytes / us / 1e3;
   r.intensity = total.bytes > 0 ? total.flops / total.bytes : 0;
-  if (product == nullptr || product->bandwidth_gbs <= 0) return r;
+  if (peak_gbs <= 0) return r;
   if (total.flops <= 0) {
-    r.of_peak = r.gbs / product->bandwidth_gbs;
+    r.of_peak = r.gbs / peak_gbs;
     r.bound = "memory";
   } else {
-    const double peak = peak_tflops(*product, total.dtype);
     if (peak <= 0) return r;
-    const double memory_roof = r.intensity * product->bandwidth_gbs / 1e3;  // TFLOP/s
+    const double memory_roof = r.intensity * peak_gbs / 1e3;  // TFLOP/s
     r.of_peak = r.tflops / std::min(peak, memory_roof);
     r.bound = memory_roof < peak ? "memory" : "compute";
   }
   if (mean_us < 10 && r.of_peak >= 0 && r.of_peak < 0.3) r.bound = "latency";
   return r;
+}
+
+Roof roof_of(const Work& total, double us, double mean_us, const GpuProduct* product) {
+  if (product == nullptr) return roof_of(total, us, mean_us, 0, 0);
+  return roof_of(total, us, mean_us, product->bandwidth_gbs, peak_tflops(*product, total.dtype));
+}
+
+Roof roof_of(const Work& total, double us, double mean_us, const Ceilings& ceilings) {
+  return roof_of(total, us, mean_us, ceilings.gbs, ceilings.peak(total.dtype));
 }
 
 }  // namespace pyflame::tools::profile

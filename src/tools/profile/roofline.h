@@ -4,8 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include "pyflame/base/gpu_arch.h"
+#include "pyflame/base/gpu_peaks.h"
 #include "tools/profile/classify.h"
+#include "tools/profile/trace.h"
 
 namespace pyflame::tools::profile {
 
@@ -28,6 +29,9 @@ struct Roof {
   double of_peak = -1;     // share of what the device can reach at this intensity; negative: unknown device
   const char* bound = "";  // "compute", "memory", "latency"; empty if the device is unknown
 };
+// The device may be unknown, or its peak for this dtype: 0.
+Roof roof_of(const Work& total, double us, double mean_us, double peak_gbs, double peak_tflops);
 Roof roof_of(const Work& total, double us, double mean_us, const GpuProduct* product);
+Roof roof_of(const Work& total, double us, double mean_us, const Ceilings& ceilings);
 
 }  // namespace pyflame::tools::profile

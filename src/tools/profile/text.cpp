@@ -79,6 +79,21 @@ std::string set_up_text(const json& s) {
       text_of(s["longest"], 90));
 }
 
+// What the CPU was measured to do at most; empty where it is not known.
+std::string ceilings_of(const json& d) {
+  const json& device = d["device"];
+  if (!on_host(d) || !device.is_object() || !device["peaks"].is_object()) return "";
+  return text_of(device["peaks"]["measured"], 400);
+}
+
+// A text behind a title of `indent` columns.
+std::string hanging(const std::string& text, int width, int indent) {
+  std::string out = view::wrap(text, width - indent);
+  for (size_t at = 0; (at = out.find('\n', at)) != std::string::npos; ++at)
+    out.insert(at + 1, static_cast<size_t>(indent), ' ');
+  return out;
+}
+
 std::string head(const json& d, const Style& s) {
   std::string out =
       view::paint(s, Tone::bold, view::wrap(view::clean(d["verdict"].get<std::string>()), s.width)) + "\n\n";
@@ -94,6 +109,8 @@ std::string head(const json& d, const Style& s) {
       value += fmt::format(", device {} of {} with work; --device chooses another", device["id"].get<int>(),
                            device["with_work"].size());
     line("device", value);
+    if (const std::string measured = ceilings_of(d); !measured.empty())
+      line("ceilings", hanging(measured, s.width, 11));
   } else if (d["signals"].value("operators", false)) {
     line("device", "CPU: the trace has operators, and no work of a GPU");
   } else if (!d["signals"].value("own", false) && device_would_help(d)) {
@@ -141,6 +158,7 @@ std::string kernels(const json& d, const Style& s) {
   bool roof = false;
   for (const json& k : d["kernels"]) roof = roof || k["roofline"].is_object();
   const bool wide = s.width >= 120 && !on_host(d);  // a narrow terminal is for the names
+  const bool shows_roof = roof && (!on_host(d) || !ceilings_of(d).empty());
   for (const json& k : d["kernels"]) {
     const json& r = k["roofline"];
     const bool sized = r.is_object();
@@ -148,16 +166,16 @@ std::string kernels(const json& d, const Style& s) {
                                     view::count(k["calls"].get<double>()), time_of(k["mean_us"])};
     if (wide) row.push_back(shape(k["grid"]));
     if (on_host(d)) {
-      // The rates of a CPU, whose roofline is not known.
       row.push_back(sized && r["flops"] > 0 ? number_of(r["tflops"].get<double>() * 1000) : "");
       row.push_back(sized ? number_of(r["gbs"]) : "");
     } else if (roof) {
       row.push_back(sized ? number_of(r["tflops"]) : "");
       if (wide) row.push_back(sized ? number_of(r["gbs"], "{:.0f}") : "");
+    }
+    if (shows_roof)
       row.push_back(sized && r["of_peak"].is_number()
                         ? fmt::format("{:.0f} % {}", r["of_peak"].get<double>() * 100, text_of(r["bound"]))
                         : "");
-    }
     rows.push_back(std::move(row));
   }
   std::vector<std::string> titles = {!on_host(d)            ? "kernel"
@@ -167,9 +185,10 @@ std::string kernels(const json& d, const Style& s) {
   if (wide) titles.emplace_back(">grid");
   const std::vector<std::string> rates = on_host(d) ? std::vector<std::string>{">GFLOP/s", ">GB/s"}
                                          : !roof    ? std::vector<std::string>{}
-                                         : wide     ? std::vector<std::string>{">TFLOP/s", ">GB/s", ">roofline"}
-                                                    : std::vector<std::string>{">TFLOP/s", ">roofline"};
+                                         : wide     ? std::vector<std::string>{">TFLOP/s", ">GB/s"}
+                                                    : std::vector<std::string>{">TFLOP/s"};
   titles.insert(titles.end(), rates.begin(), rates.end());
+  if (shows_roof) titles.emplace_back(">roofline");
   return out + view::table(s, titles, rows);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -127,6 +128,17 @@ struct Counter {
   int64_t count = 0;
 };
 
+// What the CPU was measured to do at most, as `pyflame profile` writes it into a trace.
+struct Ceilings {
+  double gbs = 0;
+  std::map<std::string, double, std::less<>> tflops;  // by "fp32"
+  std::string text;                                   // the figures, and when they were measured
+  double peak(std::string_view dtype) const {
+    const auto found = tflops.find(dtype);
+    return found == tflops.end() ? 0 : found->second;
+  }
+};
+
 struct Trace {
   Names names;
   std::vector<GpuEvent> gpu;
@@ -143,6 +155,7 @@ struct Trace {
   bool own = false;                                       // recorded by pf.profiler, whose steps name their work
   bool on_host = false;                // and its steps have the host's times: of the CPU, or of launches
   bool operators = false;              // on_host, and the work is PyTorch's operators (host_work.h)
+  std::optional<Ceilings> ceilings;    // only where on_host
   int64_t dropped = 0;                 // events beyond the limits
   std::vector<std::string> fallbacks;  // what pf.fallbacks() had, the most time first: one sentence each
 

@@ -1,6 +1,8 @@
 // The table of architectures and products: complete, consistent in itself, and found by the spellings that other tools use.
 #include "pyflame/base/gpu_arch.h"
 
+#include "pyflame/base/gpu_peaks.h"
+
 #include <gtest/gtest.h>
 
 #include <set>
@@ -83,6 +85,31 @@ TEST(GpuProduct, RowsAreConsistent) {
     EXPECT_GE(p.fp16_tflops, p.fp32_tflops);
     EXPECT_EQ(p.fp32_tflops > 0, p.fp16_tflops > 0);
   }
+}
+
+// The figures of the data sheets, without sparsity.
+TEST(GpuProduct, RatesOfInt8) {
+  const auto rate = [](const char* gfx, const char* name) { return int8_tflops(*find_gpu_product(gfx, name)); };
+  EXPECT_DOUBLE_EQ(rate("gfx908", "MI100"), 184.6);
+  EXPECT_DOUBLE_EQ(rate("gfx90a", "MI250X"), 191.5);
+  EXPECT_DOUBLE_EQ(rate("gfx942", "MI300X"), 2614.9);
+  EXPECT_DOUBLE_EQ(rate("gfx1100", "RX 7900 XTX"), 122.8);
+  EXPECT_DOUBLE_EQ(rate("gfx1201", "RX 9070 XT"), 389);
+  EXPECT_DOUBLE_EQ(rate("sm_80", "A100-SXM4-80GB"), 624);
+  EXPECT_DOUBLE_EQ(rate("sm_86", "GeForce RTX 3090"), 284);
+  EXPECT_DOUBLE_EQ(rate("sm_89", "GeForce RTX 4090"), 660.6);
+  EXPECT_DOUBLE_EQ(rate("sm_90", "H100 80GB HBM3"), 1979);
+  EXPECT_EQ(rate("gfx906", "Radeon VII"), 0) << "no matrix cores";
+  EXPECT_EQ(rate("gfx942", "MI308X"), 0) << "no rate is known";
+}
+
+TEST(GpuArch, MatrixCoresFor8Bits) {
+  EXPECT_TRUE(multiplies_8_bits(*find_gpu_arch("gfx942"), "float8_e4m3fnuz"));
+  EXPECT_FALSE(multiplies_8_bits(*find_gpu_arch("gfx942"), "float8_e4m3fn"));
+  EXPECT_TRUE(multiplies_8_bits(*find_gpu_arch("gfx950"), "float8_e5m2"));
+  EXPECT_TRUE(multiplies_8_bits(*find_gpu_arch("gfx90a"), "int8"));
+  EXPECT_FALSE(multiplies_8_bits(*find_gpu_arch("gfx90a"), "float8_e5m2"));
+  EXPECT_FALSE(multiplies_8_bits(*find_gpu_arch("gfx1030"), "int8"));
 }
 
 TEST(GpuProduct, ByPciIdsRevisionAndUnits) {

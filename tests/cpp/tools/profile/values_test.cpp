@@ -165,6 +165,9 @@ TEST(Roofline, AgainstPeaks) {
   EXPECT_STREQ(roof_of({1e3, 1e3, "bf16"}, 5, 5, &p).bound, "latency");
   EXPECT_LT(roof_of({1e6, 1e9, "bf16"}, 400, 400, nullptr).of_peak, 0);
   EXPECT_LT(roof_of({1e6, 1e9, "fp64"}, 400, 400, &p).of_peak, 0);  // no peak known for it
+  const Ceilings measured{.gbs = 5000, .tflops = {{"bf16", 1000}}, .text = {}};
+  EXPECT_NEAR(roof_of({1e12, 1e9, "bf16"}, 2000, 2000, measured).of_peak, 0.5, 1e-9);
+  EXPECT_LT(roof_of({1e6, 1e9, "fp64"}, 400, 400, measured).of_peak, 0);
 }
 
 std::string repaired(const std::string& path, const std::string& content, int64_t* places = nullptr) {
