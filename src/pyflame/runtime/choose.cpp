@@ -13,6 +13,7 @@
 #include "pyflame/ops/helpers.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/oracle.h"
+#include "pyflame/runtime/samples.h"
 
 namespace pyflame {
 
@@ -118,11 +119,13 @@ std::vector<char> fetch(DeviceMemory* m, const std::vector<Output>& outputs) {
 }
 
 // The largest difference relative to the largest value, as a part of what is allowed for the dtype; infinity if one of two values
-// is not finite and the other is.
-double distance(const std::vector<char>& a, const std::vector<char>& b, const std::vector<Output>& outputs) {
+// is not finite and the other is. Of each output so much is allowed in any case.
+double distance(const std::vector<char>& a, const std::vector<char>& b, const std::vector<Output>& outputs,
+                const std::vector<double>& in_any_case = {}) {
   double worst = 0;
-  size_t at = 0;
+  size_t at = 0, number = 0;
   for (const Output& o : outputs) {
+    const double least = in_any_case.empty() ? 0 : in_any_case[number++];
     dispatch(o.dtype, [&]<class T>() {
       const auto* x = reinterpret_cast<const T*>(a.data() + at);
       const auto* y = reinterpret_cast<const T*>(b.data() + at);
@@ -143,7 +146,7 @@ double distance(const std::vector<char>& a, const std::vector<char>& b, const st
                              : o.dtype == DType::float64 ? kRoundings * 2.2e-16
                              : is_float(o.dtype)         ? kRoundings * 1.2e-7
                                                          : 1e-30;
-      if (difference > 0) worst = std::max(worst, difference / (std::max(scale, 1e-30) * allowed));
+      if (difference > 0) worst = std::max(worst, difference / std::max(least, std::max(scale, 1e-30) * allowed));
     });
     at += o.nbytes;
   }
@@ -200,8 +203,8 @@ double quantile(std::vector<double> x, double q) {
   return x[static_cast<size_t>(q * static_cast<double>(x.size() - 1))];
 }
 
-// Measures candidates of step k. What the reference implementation computes is what they must compute. Where there is no oracle, it is
-// what the first one computes.
+// Measures candidates of step k. What the reference implementation computes is what they must compute. Where there is no oracle, each must be right at a
+// sample of elements, and compute what the first one does that is. Without a sample either, it is what the first one computes.
 class Trial {
  public:
   Trial(const Frame& f, size_t k)
@@ -209,6 +212,7 @@ class Trial {
     if (!comparable()) return;
     if (writes_parts(f.program.steps[k])) before_ = fetch(f.memory, outputs_);
     ask_oracle();
+    if (!oracle_) take_sample();
     if (!f.memory) return;
     size_t free = 0, total = 0;
     f.memory->room(&free, &total);
@@ -227,7 +231,8 @@ class Trial {
     return bytes > 0 && bytes <= kMostBytes;
   }
 
-  bool has_oracle() const { return oracle_.has_value(); }
+  // Whether it is known what is right, without any of the entrants.
+  bool knows_right() const { return oracle_ || sample_; }
 
   // Whether it computes the right result. The first run also compiles and loads the kernel.
   bool check(Entrant& e) {
@@ -242,10 +247,7 @@ class Trial {
       }
       e.executable->run(context(e));
       const std::vector<char> got = fetch(f_.memory, outputs_);
-      if (expected_.empty()) expected_ = got;
-      m.error = difference(got);
-      m.sound = m.error <= 1;
-      if (!m.sound) m.note = fmt::format("its result differs by {:.3g} times what is allowed", m.error);
+      judge(got, m);
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::Device) throw;
       m.note = error.what();
@@ -305,6 +307,47 @@ class Trial {
     }
   }
 
+  void take_sample() {
+    try {
+      sample_ = Sample::of(f_, k_);
+    } catch (const Error& error) {  // the step itself will say so
+      if (error.kind() == ErrorKind::Device) throw;
+    }
+  }
+
+  // Right results are expected to be as the first one that is right at the sample.
+  void judge(const std::vector<char>& got, Measurement& m) {
+    const Sample::Difference sampled = difference_at_sample(got);
+    m.error = sampled.error;
+    if (m.error <= 1) {
+      if (expected_.empty()) expected_ = got;
+      m.error = std::max(m.error, difference(got));
+    }
+    m.sound = m.error <= 1;
+    if (m.sound) return;
+    m.note = fmt::format("its result differs by {:.3g} times what is allowed", m.error);
+    if (sampled.error > 1) m.note += ": " + sampled.where;
+  }
+
+  Sample::Difference difference_at_sample(const std::vector<char>& got) const {
+    Sample::Difference worst;
+    size_t at = 0;
+    for (const Output& o : outputs_) {
+      if (sample_)
+        if (Sample::Difference d = sample_->difference(o.slot, got.data() + at); d.error > worst.error)
+          worst = std::move(d);
+      at += o.nbytes;
+    }
+    return worst;
+  }
+
+  // By how much two results may differ that are both right at the sample.
+  std::vector<double> twice_allowed() const {
+    std::vector<double> allowed;
+    for (const Output& o : outputs_) allowed.push_back(sample_ ? 2 * sample_->most_allowed(o.slot) : 0);
+    return allowed;
+  }
+
   // Whether there are bounds for the elements of the step's result.
   bool bound_sums() {
     magnitudes_ = oracle_->magnitudes(slots_of(outputs_));
@@ -314,7 +357,7 @@ class Trial {
   // By how much a result differs from what is expected, as a part of what is allowed.
   double difference(const std::vector<char>& got) {
     if (oracle_ && oracle_->sum()) return *distance_of_sums(*oracle_->sum(), expected_, got, magnitudes_);
-    const double error = distance(expected_, got, outputs_);
+    const double error = distance(expected_, got, outputs_, twice_allowed());
     return error > 1 && oracle_ ? error / allowance() : error;
   }
 
@@ -336,6 +379,7 @@ class Trial {
   const size_t k_;
   const std::vector<Output> outputs_;
   std::optional<Oracle> oracle_;
+  std::optional<Sample> sample_;  // where there is no oracle
   std::optional<double> allowance_;
   std::vector<char> before_;  // the outputs' bytes before the search; empty: the step writes all of them
   std::vector<char> expected_;
@@ -419,7 +463,7 @@ class Search {
       in_ = 1;
       return true;
     }
-    if (trial_.has_oracle() && own.measured.error > 1) wrong_own_ = own.measured;  // it ran
+    if (trial_.knows_right() && own.measured.error > 1) wrong_own_ = own.measured;  // it ran
     return false;
   }
 
@@ -618,7 +662,7 @@ class Search {
   size_t in_ = 0;
   std::set<std::string> tried_;
   std::vector<Measurement> dropped_;
-  std::optional<Measurement> wrong_own_;  // by the oracle
+  std::optional<Measurement> wrong_own_;  // by the oracle or the sample
 };
 
 bool has_candidates(const Step& s) { return !s.others.empty() || !s.enumerating.empty(); }
