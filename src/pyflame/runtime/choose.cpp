@@ -234,6 +234,11 @@ class Trial {
   // Whether it is known what is right, without any of the entrants.
   bool knows_right() const { return oracle_ || sample_; }
 
+  // With what it is known.
+  const char* standard() const {
+    return oracle_ ? "the reference implementation" : "a sample of elements in double precision";
+  }
+
   // Whether it computes the right result. The first run also compiles and loads the kernel.
   bool check(Entrant& e) {
     Measurement& m = e.measured;
@@ -405,12 +410,12 @@ void measure_warm(Trial& trial, std::vector<Entrant>& all, size_t in) {
 }
 
 // An implementation that is taken without a measurement computes something else than the op means.
-void report_wrong(const Measurement& own, const std::string& problem, bool replaced) {
+void report_wrong(const Measurement& own, const char* standard, const std::string& problem, bool replaced) {
   fmt::print(
       stderr,
-      "pyflame: {} computes something else than the reference implementation; got {:.3g} times the difference that "
-      "is allowed, for {}; {}; hint: this is an error of PyFlame or of a library, please report this line\n",
-      own.entry, own.error, problem,
+      "pyflame: {} computes something else than {}; got {:.3g} times the difference that is allowed, for {}; {}; hint: "
+      "this is an error of PyFlame or of a library, please report this line\n",
+      own.entry, standard, own.error, problem,
       replaced ? "another implementation computes it from now on" : "no other implementation is right");
 }
 
@@ -469,7 +474,7 @@ class Search {
 
   // The fastest of the right ones, however slow.
   std::optional<Replacement> instead_of_own(size_t k) {
-    report_wrong(*wrong_own_, key_, !all_.empty());
+    report_wrong(*wrong_own_, trial_.standard(), key_, !all_.empty());
     const auto best =
         std::min_element(all_.begin(), all_.begin() + static_cast<ptrdiff_t>(in_),
                          [](const Entrant& a, const Entrant& b) { return a.measured.us < b.measured.us; });
