@@ -236,7 +236,7 @@ def test_a_wrong_kernel_with_an_epilogue_that_computes_already_is_found(program)
     assert f"pyflame: {wrong} computes something else than a sample of elements in double precision" in said and "another implementation computes it" in said, said
     with contextlib.closing(sqlite3.connect(program.cache / "choices.sqlite")) as db:
         found = {entry: (sound, note) for entry, sound, note in db.execute("select entry, sound, note from measurements where problem like '%| add(%'")}
-    assert len(found) > 2 and [entry for entry, (sound, note) in found.items() if not sound and "refused" not in note] == [wrong], found
+    assert len(found) > 1 and [entry for entry, (sound, note) in found.items() if not sound and "refused" not in note] == [wrong], found
 
 
 def test_an_implementation_can_be_forced(program):

@@ -108,12 +108,15 @@ bool stays(const Problem& p, size_t node, const Operand& o) {
 // A product or convolution with what is elementwise behind it.
 class SampledProduct {
  public:
-  SampledProduct(const Problem& p, const SumOfProducts& sum, Epilogue epilogue, Pointers pointers, Params params)
+  SampledProduct(const Problem& p, const SumOfProducts& sum, Epilogue epilogue, Pointers pointers, Params params,
+                 const std::optional<Dims>& also)
       : p_(p), epilogue_(std::move(epilogue)), pointers_(pointers), params_(params) {
     const Node& root = p.root();
     const Sums sums(root, pointers);
     std::vector<double> magnitudes;
-    for (const Dims& index : chosen(root.outs[0].shape, affordable(kMostElements, kLeastElements, sum.terms))) {
+    std::vector<Dims> places = chosen(root.outs[0].shape, affordable(kMostElements, kLeastElements, sum.terms));
+    if (also) places.push_back(*also);
+    for (const Dims& index : places) {
       const Sum s = sums(index);
       if (!(s.magnitude < largest_of(sum.dtype))) continue;  // partial sums may overflow, or it is no number
       at_.push_back(index), values_.push_back(s.value), magnitudes.push_back(s.magnitude);
@@ -179,13 +182,16 @@ class SampledProduct {
   std::vector<double> values_, allowed_;  // of the product
 };
 
-std::vector<SampledElement> sampled_attention(const Problem& p, Pointers pointers, Params params) {
+std::vector<SampledElement> sampled_attention(const Problem& p, Pointers pointers, Params params,
+                                              const std::optional<Dims>& also) {
   const Node& n = p.root();
   const Operand &out = n.outs[0], &lse = n.outs[1];
   const AttentionRows rows(n, pointers, params);
   const Dims& q = n.ins[0].shape;
   List list;
-  for (const Dims& at : chosen({q[0], q[1], q[2]}, affordable(kMostRows, kLeastRows, rows.cost()))) {
+  std::vector<Dims> places = chosen({q[0], q[1], q[2]}, affordable(kMostRows, kLeastRows, rows.cost()));
+  if (also) places.push_back({(*also)[0], (*also)[1], (*also)[2]});
+  for (const Dims& at : places) {
     const auto row = rows.row(at[0], at[1], at[2]);
     if (!row) continue;
     if (is_stored(p, pointers, lse)) list.add(lse, at, row->lse, row->lse_allowed);
@@ -204,15 +210,50 @@ bool is_attention(const Problem& p) {
   return is_float(n.outs[0].dtype);
 }
 
-// Copies of what a step reads, where the device's memory is not the host's.
-class HostInputs {
+// The index of an element at an offset; none: another element, or none, is there.
+std::optional<Dims> index_at(const Operand& o, int64_t offset) {
+  std::vector<int> dims;
+  for (int d = 0; d < o.shape.size(); ++d)
+    if (o.shape[d] > 1) dims.push_back(d);
+  std::sort(dims.begin(), dims.end(), [&](int a, int b) { return o.strides[a] > o.strides[b]; });
+  Dims index = Dims::filled(o.shape.size(), 0);
+  for (const int d : dims) {
+    index[d] = o.strides[d] > 0 ? offset / o.strides[d] : o.shape[d];
+    if (index[d] >= o.shape[d]) return std::nullopt;
+    offset -= index[d] * o.strides[d];
+  }
+  return offset == 0 ? std::optional(index) : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers, Params params,
+                                             const std::optional<Dims>& also) {
+  if (is_attention(p)) return sampled_attention(p, pointers, params, also);
+  const std::optional<SumOfProducts> sum = sum_of_products(p.root());
+  std::optional<Epilogue> epilogue = Epilogue::of(p);
+  if (!sum || !epilogue || p.root().outs[0].numel() == 0) return {};
+  return SampledProduct(p, *sum, std::move(*epilogue), pointers, params, also).elements();
+}
+
+double SampledElement::error(double got) const {
+  const double off = std::fabs(got - value);
+  if (!std::isfinite(off)) return INFINITY;
+  return off == 0 ? 0 : off / allowed;
+}
+
+// What a step reads: copies, where the device's memory is not the host's.
+class Sample::Inputs {
  public:
-  // Null pointers: there is too much.
-  HostInputs(const Frame& f, const Problem& p) : pointers_(p.graph.bindings.size()) {
+  Inputs(const Frame& f, size_t k)
+      : frame(f), problem{f.program.graph, f.program.steps[k].group}, pointers_(f.program.graph.bindings.size()) {
+    const Problem& p = problem;
     for (const BindingId b : p.graph.bindings.ids()) pointers_[b] = f.pointers[b];
     if (f.memory) fits_ = copy(f, bytes_of(p));
   }
-  bool fit() const { return fits_; }
+  const Frame& frame;
+  const Problem problem;
+  bool fit() const { return fits_; }  // not: there is too much
   Pointers pointers() const { return pointers_.data(); }
 
  private:
@@ -244,35 +285,46 @@ class HostInputs {
   bool fits_ = true;
 };
 
-}  // namespace
-
-std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers, Params params) {
-  if (is_attention(p)) return sampled_attention(p, pointers, params);
-  const std::optional<SumOfProducts> sum = sum_of_products(p.root());
-  std::optional<Epilogue> epilogue = Epilogue::of(p);
-  if (!sum || !epilogue || p.root().outs[0].numel() == 0) return {};
-  return SampledProduct(p, *sum, std::move(*epilogue), pointers, params).elements();
-}
-
-double SampledElement::error(double got) const {
-  const double off = std::fabs(got - value);
-  if (!std::isfinite(off)) return INFINITY;
-  return off == 0 ? 0 : off / allowed;
-}
+Sample::Sample(std::unique_ptr<Inputs> inputs) : inputs_(std::move(inputs)) {}
+Sample::~Sample() = default;
+Sample::Sample(Sample&&) noexcept = default;
+Sample& Sample::operator=(Sample&&) noexcept = default;
 
 std::optional<Sample> Sample::of(const Frame& f, size_t k) {
   const Problem problem{f.program.graph, f.program.steps[k].group};
   if (!is_attention(problem) && !sum_of_products(problem.root())) return std::nullopt;
-  const HostInputs inputs(f, problem);
-  if (!inputs.fit()) return std::nullopt;
-  Sample sample;
-  for (SampledElement& e : sampled_elements(problem, inputs.pointers(), f.window.params.data())) {
-    const SlotId slot = problem.graph.bindings[e.binding].slot;
+  Sample sample(std::make_unique<Inputs>(f, k));
+  if (!sample.inputs_->fit()) return std::nullopt;
+  sample.compute({});
+  return sample.all_.empty() ? std::nullopt : std::optional(std::move(sample));
+}
+
+void Sample::compute(const std::optional<Dims>& also) {
+  const Frame& f = inputs_->frame;
+  const Problem& p = inputs_->problem;
+  all_.clear();
+  for (SampledElement& e : sampled_elements(p, inputs_->pointers(), f.window.params.data(), also)) {
+    const SlotId slot = p.graph.bindings[e.binding].slot;
     if (!f.bases[slot]) continue;
     const int64_t start = static_cast<const char*>(f.pointers[e.binding]) - f.bases[slot];
-    sample.all_.push_back({slot, start + e.at * dtype_size(e.dtype), std::move(e)});
+    all_.push_back({slot, start + e.at * dtype_size(e.dtype), std::move(e)});
   }
-  return sample.all_.empty() ? std::nullopt : std::optional(std::move(sample));
+}
+
+bool Sample::add(SlotId slot, int64_t byte) {
+  const Frame& f = inputs_->frame;
+  const Problem& p = inputs_->problem;
+  for (size_t i = 0; i < p.size(); ++i)
+    for (const Operand& o : p.node(i).outs) {
+      if (p.graph.slot(o) != slot || !p.group.stores(o)) continue;
+      const int64_t offset = byte - (static_cast<const char*>(f.pointers[o.binding]) - f.bases[slot]);
+      if (offset < 0 || offset % dtype_size(o.dtype) != 0) continue;
+      const std::optional<Dims> index = index_at(o, offset / dtype_size(o.dtype));
+      if (!index || (o.shape != p.root().outs[0].shape && !is_attention(p))) continue;
+      compute(index);
+      return std::any_of(all_.begin(), all_.end(), [&](const Placed& e) { return e.slot == slot && e.byte == byte; });
+    }
+  return false;
 }
 
 Sample::Difference Sample::difference(SlotId slot, const char* bytes) const {

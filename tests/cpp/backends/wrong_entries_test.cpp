@@ -1,6 +1,7 @@
 // Entries that compute something else than the op means, in problems for which the reference implementation is not asked: large ones, 16-bit products with
 // an epilogue, products whose inputs may be rounded, and 16-bit attention. As a candidate, such an entry is unsound and the only one. As the entry
-// that computes already it is reported and another one takes its place. On the CPU, and on a GPU where there is one.
+// that computes already it is reported and another one takes its place. It is so, too, where one element is wrong that is not in the sample. On the CPU,
+// and on a GPU where there is one.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -30,22 +31,24 @@ const Operand& result_of(const Problem& p) { return p.node(p.size() - 1).outs[0]
 
 class Wrong final : public Executable {
  public:
-  explicit Wrong(const Problem& p)
-      : right_(make_right(p)), result_(result_of(p)), memory_(device_memory(p.graph.device)) {}
+  // `back`: how far before the last one the element is.
+  explicit Wrong(const Problem& p, int64_t back = 0)
+      : back_(back), right_(make_right(p)), result_(result_of(p)), memory_(device_memory(p.graph.device)) {}
   size_t workspace() const override { return right_->workspace(); }
   void end_stand_in() override { right_->end_stand_in(); }
-  // The last element is as large as a sum of some terms.
+  // The element is as large as a sum of some terms.
   void run(const RunContext& ctx) override {
     right_->run(ctx);
     char five[8];
     test::write_element(result_.dtype, five, 5);
-    char* last = ctx.ptr<char>(result_) + (result_.numel() - 1) * dtype_size(result_.dtype);
+    char* last = ctx.ptr<char>(result_) + (result_.numel() - 1 - back_) * dtype_size(result_.dtype);
     const auto size = static_cast<size_t>(dtype_size(result_.dtype));
     if (memory_) memory_->from_host(last, five, size);
     else std::memcpy(last, five, size);
   }
 
  private:
+  int64_t back_;
   std::unique_ptr<Executable> right_;
   Operand result_;
   DeviceMemory* memory_;
@@ -53,8 +56,13 @@ class Wrong final : public Executable {
 
 Refusal accepts_all(const Problem&) { return std::nullopt; }
 std::unique_ptr<Executable> make_wrong(const Problem& p) { return std::make_unique<Wrong>(p); }
+int64_t before_last_inside(const Operand& o) { return o.numel() / 2 - 11; }
+std::unique_ptr<Executable> make_wrong_inside(const Problem& p) {
+  return std::make_unique<Wrong>(p, before_last_inside(result_of(p)));
+}
 constexpr Impl kRight{"right", accepts_all, make_right}, kAlsoRight{"also right", accepts_all, make_right},
-    kWrong{"wrong", accepts_all, make_wrong}, kAlsoWrong{"also wrong", accepts_all, make_wrong};
+    kWrong{"wrong", accepts_all, make_wrong}, kAlsoWrong{"also wrong", accepts_all, make_wrong},
+    kWrongInside{"wrong inside", accepts_all, make_wrong_inside};
 
 // --- a program of one step on a device
 
@@ -172,7 +180,7 @@ class WrongEntries : public ::testing::TestWithParam<std::tuple<std::string, boo
     if (!Choices::in(choices_file()).trouble().empty()) GTEST_SKIP() << Choices::in(choices_file()).trouble();
     kProblems.at(name)(step_);
     count_candidates_as_milliseconds(true);
-    set_tune_budget_ms(static_cast<double>(choice_stats().spent_ms) + 4);
+    set_tune_budget_ms(static_cast<double>(choice_stats().spent_ms) + 6);
   }
   void TearDown() override {
     if (before_.empty()) return;
@@ -202,6 +210,12 @@ class WrongEntries : public ::testing::TestWithParam<std::tuple<std::string, boo
     EXPECT_NE(note.find(": got 5 at ("), std::string::npos) << note;
   }
 
+  void expect_not_in_sample() {
+    const Operand& o = step_.result();
+    for (const SampledElement& e : step_.sample())
+      EXPECT_TRUE(e.binding != o.binding || e.at != o.numel() - 1 - before_last_inside(o)) << e.index.str();
+  }
+
   std::string said_;
 
  private:
@@ -229,6 +243,26 @@ TEST_P(WrongEntries, AWrongOwnEntryIsReportedAndReplaced) {
   EXPECT_NE(said_.find("another implementation computes it from now on"), std::string::npos) << said_;
   EXPECT_EQ(found()["right"], "sound");
   expect_wrong("wrong"), expect_wrong("also wrong");
+}
+
+// One element in the middle, which no sample has.
+TEST_P(WrongEntries, WhereTwoDifferTheRightOneIsFound) {
+  expect_not_in_sample();
+  tune(kRight, {&kWrongInside, &kAlsoRight});
+  EXPECT_EQ(said_, "");
+  EXPECT_EQ(found()["right"], "sound");
+  EXPECT_EQ(found()["also right"], "sound");
+  expect_wrong("wrong inside");
+}
+
+TEST_P(WrongEntries, AWrongOwnEntryIsFoundByARightOne) {
+  expect_not_in_sample();
+  const auto winner = tune(kWrongInside, {&kWrong, &kRight});
+  ASSERT_TRUE(winner);
+  EXPECT_EQ(winner->candidate.name(), "right");
+  EXPECT_NE(said_.find("pyflame: wrong inside computes something else than"), std::string::npos) << said_;
+  EXPECT_EQ(found()["right"], "sound");
+  expect_wrong("wrong"), expect_wrong("wrong inside");
 }
 
 TEST_P(WrongEntries, WhereAllAreWrongNoneIsTheTruth) {
