@@ -56,7 +56,7 @@ class Wrong final : public Executable {
 
 Refusal accepts_all(const Problem&) { return std::nullopt; }
 std::unique_ptr<Executable> make_wrong(const Problem& p) { return std::make_unique<Wrong>(p); }
-int64_t before_last_inside(const Operand& o) { return o.numel() / 2 - 11; }
+int64_t before_last_inside(const Operand& o) { return o.numel() * 3 / 8 + 5; }
 std::unique_ptr<Executable> make_wrong_inside(const Problem& p) {
   return std::make_unique<Wrong>(p, before_last_inside(result_of(p)));
 }
