@@ -344,7 +344,7 @@ class Trial {
     if (m.error <= 1) {
       if (expected_.empty()) expected_ = got;
       m.error = std::max(m.error, difference(got));
-      if (m.error > 1 && sample_) sampled = settle(got);
+      if (m.error > 1 && sample_) sampled = decide(got);
     }
     m.sound = m.error <= 1;
     if (m.sound) return;
@@ -353,7 +353,7 @@ class Trial {
   }
 
   // Where a result that is right at the sample differs most from what is expected, the element says which of them is wrong.
-  Sample::Difference settle(const std::vector<char>& got) {
+  Sample::Difference decide(const std::vector<char>& got) {
     if (!sample_->add(outputs_[widest_.output].slot, widest_.byte)) return {};
     Sample::Difference mine = difference_at_sample(got), expected = difference_at_sample(expected_);
     if (mine.error <= 1 && expected.error > 1) disproved_ = std::move(expected);
@@ -465,7 +465,7 @@ class Search {
     bool own_is_right = add_own();
     if (!own_is_right && !wrong_own_) return std::nullopt;  // there is nothing to compare with
     for (std::string& name : choices_.known(here_, op_, key_).tried) tried_.insert(std::move(name));
-    own_is_right = own_is_right && try_beside_own();
+    own_is_right = own_is_right && try_others();
     if (!own_is_right) try_instead();
     choices_.passed();
     store();
@@ -483,7 +483,7 @@ class Search {
   struct OwnIsWrong {};  // thrown where an entrant shows it
 
   // false: the step's own entrant is wrong, as another one has shown.
-  bool try_beside_own() {
+  bool try_others() {
     try {
       try_all(step_.others);
       try_enumerations();

@@ -23,9 +23,8 @@ struct SampledElement {
 };
 
 // Elements of what the problem stores. Pointers are into the host's memory; those of stored results are not read. Empty: the problem is none of those
-// above, or no element has a bound, because all are infinite or NaN. It takes at most
-// 2^24 multiplications, or those of 64 elements or 8 rows of attention if these are more.
-// `also`: the element of the product, the convolution or the result of attention at this index is one of them.
+// above, or no element has a bound, because all are infinite or NaN. It takes at most 2^24 multiplications, or those of 64 elements or 8 rows of attention
+// if these are more. `also`: the element of the product, the convolution or the result of attention at this index is one of them.
 std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers, Params params,
                                              const std::optional<Dims>& also = {});
 
