@@ -210,6 +210,35 @@ def test_a_wrong_kernel_of_bfloat16_that_computes_already_is_found(program):
     assert len(found) > 2 and [entry for entry, (sound, note) in found.items() if not sound and "refused" not in note] == [wrong]
 
 
+# The same product with a bias, in one kernel.
+EPILOGUE = LIBRARY.partition("expected =")[0] + """
+bias = pf.arange(-8, 8).to(pf.bfloat16).to('rocm') * 4
+expected = (pf.matmul(a.to('cpu'), b.to('cpu')) + bias.to('cpu')).to(pf.float32)
+pf.synchronize()
+def product():
+    assert ((pf.matmul(a, b) + bias).to('cpu').to(pf.float32) - expected).abs().max().item() <= expected.abs().max().item() / 100
+for run in range(3):
+    product()
+"""
+
+
+def test_a_wrong_kernel_with_an_epilogue_that_computes_already_is_found(program):
+    """A sample of elements in double precision says what is right where the reference implementation has no bound."""
+    program.libraries = with_libraries(program)
+    program.run(EPILOGUE, PYFLAME_TUNE_BUDGET_MS="60000", PYFLAME_TUNE_ENTRIES="gpu.blas")
+    wrong = "gpu.blas:solution=103"
+    with contextlib.closing(sqlite3.connect(program.cache / "choices.sqlite")) as db, db:
+        sound, note = db.execute("select sound, note from measurements where entry = ? and problem like '%| add(%'", (wrong,)).fetchone()
+        assert sound == 0 and re.search(r"its result differs by .* times what is allowed: got \S+ at \(\d+, \d+\); expected \S+ to within", note), note
+        db.execute("delete from measurements where entry != ?", (wrong,))
+        db.execute("update measurements set sound = 1, us = 0.001, note = ''")
+    _, said = program.start(EPILOGUE, PYFLAME_TUNE_BUDGET_MS="60000", PYFLAME_TUNE_ENTRIES="gpu.blas").communicate(timeout=300)
+    assert f"pyflame: {wrong} computes something else than a sample of elements in double precision" in said and "another implementation computes it" in said, said
+    with contextlib.closing(sqlite3.connect(program.cache / "choices.sqlite")) as db:
+        found = {entry: (sound, note) for entry, sound, note in db.execute("select entry, sound, note from measurements where problem like '%| add(%'")}
+    assert len(found) > 1 and [entry for entry, (sound, note) in found.items() if not sound and "refused" not in note] == [wrong], found
+
+
 def test_an_implementation_can_be_forced(program):
     program.libraries = with_libraries(program)
     name = "gpu.matmul_units:tile=64x64,splits=2"

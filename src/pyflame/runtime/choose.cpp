@@ -13,6 +13,7 @@
 #include "pyflame/ops/helpers.h"
 #include "pyflame/runtime/allocator.h"
 #include "pyflame/runtime/oracle.h"
+#include "pyflame/runtime/samples.h"
 
 namespace pyflame {
 
@@ -117,25 +118,34 @@ std::vector<char> fetch(DeviceMemory* m, const std::vector<Output>& outputs) {
   return bytes;
 }
 
+// A byte of an output.
+struct Place {
+  size_t output = 0;
+  int64_t byte = 0;
+};
+
 // The largest difference relative to the largest value, as a part of what is allowed for the dtype; infinity if one of two values
-// is not finite and the other is.
-double distance(const std::vector<char>& a, const std::vector<char>& b, const std::vector<Output>& outputs) {
+// is not finite and the other is. Of each output so much is allowed in any case.
+double distance(const std::vector<char>& a, const std::vector<char>& b, const std::vector<Output>& outputs,
+                const std::vector<double>& in_any_case = {}, Place* widest = nullptr) {
   double worst = 0;
-  size_t at = 0;
+  size_t at = 0, output = 0;
   for (const Output& o : outputs) {
+    const double least = in_any_case.empty() ? 0 : in_any_case[output];
     dispatch(o.dtype, [&]<class T>() {
       const auto* x = reinterpret_cast<const T*>(a.data() + at);
       const auto* y = reinterpret_cast<const T*>(b.data() + at);
       double scale = 0, difference = 0;
+      size_t there = 0;
       for (size_t i = 0; i < o.nbytes / sizeof(T); ++i) {
         using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
         const double p = static_cast<double>(static_cast<Wide>(x[i])), q = static_cast<double>(static_cast<Wide>(y[i]));
         if (!std::isfinite(p) || !std::isfinite(q)) {
-          if (!(p == q || (std::isnan(p) && std::isnan(q)))) difference = INFINITY;
+          if (!(p == q || (std::isnan(p) && std::isnan(q)))) difference = INFINITY, there = i;
           continue;
         }
         scale = std::max(scale, std::fabs(p));
-        difference = std::max(difference, std::fabs(p - q));
+        if (std::fabs(p - q) > difference) difference = std::fabs(p - q), there = i;
       }
       // Sums in another order differ by many roundings of float32 and float64, but 16-bit results are rounded once, at the end.
       const double allowed = o.dtype == DType::bfloat16  ? 4 * 7.8e-3
@@ -143,9 +153,12 @@ double distance(const std::vector<char>& a, const std::vector<char>& b, const st
                              : o.dtype == DType::float64 ? kRoundings * 2.2e-16
                              : is_float(o.dtype)         ? kRoundings * 1.2e-7
                                                          : 1e-30;
-      if (difference > 0) worst = std::max(worst, difference / (std::max(scale, 1e-30) * allowed));
+      const double part = difference / std::max(least, std::max(scale, 1e-30) * allowed);
+      if (part <= worst) return;
+      worst = part;
+      if (widest) *widest = {output, static_cast<int64_t>(there * sizeof(T))};
     });
-    at += o.nbytes;
+    at += o.nbytes, ++output;
   }
   return worst;
 }
@@ -200,8 +213,8 @@ double quantile(std::vector<double> x, double q) {
   return x[static_cast<size_t>(q * static_cast<double>(x.size() - 1))];
 }
 
-// Measures candidates of step k. What the reference implementation computes is what they must compute. Where there is no oracle, it is
-// what the first one computes.
+// Measures candidates of step k. What the reference implementation computes is what they must compute. Where there is no oracle, each must be right at a
+// sample of elements, and compute what the first one does that is. Without a sample either, it is what the first one computes.
 class Trial {
  public:
   Trial(const Frame& f, size_t k)
@@ -209,6 +222,7 @@ class Trial {
     if (!comparable()) return;
     if (writes_parts(f.program.steps[k])) before_ = fetch(f.memory, outputs_);
     ask_oracle();
+    if (!oracle_) take_sample();
     if (!f.memory) return;
     size_t free = 0, total = 0;
     f.memory->room(&free, &total);
@@ -227,7 +241,19 @@ class Trial {
     return bytes > 0 && bytes <= kMostBytes;
   }
 
-  bool has_oracle() const { return oracle_.has_value(); }
+  // Whether it is known what is right, without any of the entrants.
+  bool knows_right() const { return oracle_ || sample_; }
+
+  // With what it is known.
+  const char* standard() const {
+    return oracle_ ? "the reference implementation" : "a sample of elements in double precision";
+  }
+
+  // How what was expected until now is wrong, if another result has shown it. Then the next right result is expected.
+  std::optional<Sample::Difference> take_disproved() {
+    if (disproved_) expected_.clear();
+    return std::exchange(disproved_, std::nullopt);
+  }
 
   // Whether it computes the right result. The first run also compiles and loads the kernel.
   bool check(Entrant& e) {
@@ -242,10 +268,8 @@ class Trial {
       }
       e.executable->run(context(e));
       const std::vector<char> got = fetch(f_.memory, outputs_);
-      if (expected_.empty()) expected_ = got;
-      m.error = difference(got);
-      m.sound = m.error <= 1;
-      if (!m.sound) m.note = fmt::format("its result differs by {:.3g} times what is allowed", m.error);
+      judge(got, m);
+      if (disproved_) return false;  // it is measured again, if it was right
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::Device) throw;
       m.note = error.what();
@@ -305,6 +329,56 @@ class Trial {
     }
   }
 
+  void take_sample() {
+    try {
+      sample_ = Sample::of(f_, k_);
+    } catch (const Error& error) {  // the step itself will say so
+      if (error.kind() == ErrorKind::Device) throw;
+    }
+  }
+
+  // Right results are expected to be as the first one that is right at the sample.
+  void judge(const std::vector<char>& got, Measurement& m) {
+    Sample::Difference sampled = difference_at_sample(got);
+    m.error = sampled.error;
+    if (m.error <= 1) {
+      if (expected_.empty()) expected_ = got;
+      m.error = std::max(m.error, difference(got));
+      if (m.error > 1 && sample_) sampled = decide(got);
+    }
+    m.sound = m.error <= 1;
+    if (m.sound) return;
+    m.note = fmt::format("its result differs by {:.3g} times what is allowed", m.error);
+    if (sampled.error > 1) m.note += ": " + sampled.where;
+  }
+
+  // Where a result that is right at the sample differs most from what is expected, the element says which of them is wrong.
+  Sample::Difference decide(const std::vector<char>& got) {
+    if (!sample_->add(outputs_[widest_.output].slot, widest_.byte)) return {};
+    Sample::Difference mine = difference_at_sample(got), expected = difference_at_sample(expected_);
+    if (mine.error <= 1 && expected.error > 1) disproved_ = std::move(expected);
+    return mine;
+  }
+
+  Sample::Difference difference_at_sample(const std::vector<char>& got) const {
+    Sample::Difference worst;
+    size_t at = 0;
+    for (const Output& o : outputs_) {
+      if (sample_)
+        if (Sample::Difference d = sample_->difference(o.slot, got.data() + at); d.error > worst.error)
+          worst = std::move(d);
+      at += o.nbytes;
+    }
+    return worst;
+  }
+
+  // By how much two results may differ that are both right at the sample.
+  std::vector<double> twice_allowed() const {
+    std::vector<double> allowed;
+    for (const Output& o : outputs_) allowed.push_back(sample_ ? 2 * sample_->most_allowed(o.slot) : 0);
+    return allowed;
+  }
+
   // Whether there are bounds for the elements of the step's result.
   bool bound_sums() {
     magnitudes_ = oracle_->magnitudes(slots_of(outputs_));
@@ -314,7 +388,7 @@ class Trial {
   // By how much a result differs from what is expected, as a part of what is allowed.
   double difference(const std::vector<char>& got) {
     if (oracle_ && oracle_->sum()) return *distance_of_sums(*oracle_->sum(), expected_, got, magnitudes_);
-    const double error = distance(expected_, got, outputs_);
+    const double error = distance(expected_, got, outputs_, twice_allowed(), &widest_);
     return error > 1 && oracle_ ? error / allowance() : error;
   }
 
@@ -336,6 +410,9 @@ class Trial {
   const size_t k_;
   const std::vector<Output> outputs_;
   std::optional<Oracle> oracle_;
+  std::optional<Sample> sample_;                 // where there is no oracle
+  Place widest_;                                 // where the last result differed most from what is expected
+  std::optional<Sample::Difference> disproved_;  // what is expected was found to be wrong
   std::optional<double> allowance_;
   std::vector<char> before_;  // the outputs' bytes before the search; empty: the step writes all of them
   std::vector<char> expected_;
@@ -361,12 +438,12 @@ void measure_warm(Trial& trial, std::vector<Entrant>& all, size_t in) {
 }
 
 // An implementation that is taken without a measurement computes something else than the op means.
-void report_wrong(const Measurement& own, const std::string& problem, bool replaced) {
+void report_wrong(const Measurement& own, const char* standard, const std::string& problem, bool replaced) {
   fmt::print(
       stderr,
-      "pyflame: {} computes something else than the reference implementation; got {:.3g} times the difference that "
-      "is allowed, for {}; {}; hint: this is an error of PyFlame or of a library, please report this line\n",
-      own.entry, own.error, problem,
+      "pyflame: {} computes something else than {}; got {:.3g} times the difference that is allowed, for {}; {}; hint: "
+      "this is an error of PyFlame or of a library, please report this line\n",
+      own.entry, standard, own.error, problem,
       replaced ? "another implementation computes it from now on" : "no other implementation is right");
 }
 
@@ -385,16 +462,11 @@ class Search {
 
   std::optional<Replacement> run(size_t k) {
     if (!trial_.comparable()) return std::nullopt;
-    const bool own_is_right = add_own();
+    bool own_is_right = add_own();
     if (!own_is_right && !wrong_own_) return std::nullopt;  // there is nothing to compare with
     for (std::string& name : choices_.known(here_, op_, key_).tried) tried_.insert(std::move(name));
-    if (own_is_right) {
-      try_all(step_.others);
-      try_enumerations();
-      look_around();
-    } else {
-      try_instead();
-    }
+    own_is_right = own_is_right && try_others();
+    if (!own_is_right) try_instead();
     choices_.passed();
     store();
     ++g_stats.problems;
@@ -408,6 +480,33 @@ class Search {
   }
 
  private:
+  struct OwnIsWrong {};  // thrown where an entrant shows it
+
+  // false: the step's own entrant is wrong, as another one has shown.
+  bool try_others() {
+    try {
+      try_all(step_.others);
+      try_enumerations();
+      look_around();
+      return true;
+    } catch (const OwnIsWrong&) {
+      all_.clear(), dropped_.clear(), in_ = 0;
+      return false;
+    }
+  }
+
+  // Whether what was expected until now was wrong. It is the own entrant's result, unless that was wrong before.
+  void find_disproved() {
+    const std::optional<Sample::Difference> how = trial_.take_disproved();
+    if (!how || wrong_own_) return;
+    Measurement own = all_[0].measured;
+    own.sound = false, own.us = 1e30, own.error = how->error;
+    own.note = fmt::format("its result differs by {:.3g} times what is allowed: {}", how->error, how->where);
+    ++g_stats.unsound;
+    wrong_own_ = std::move(own);
+    throw OwnIsWrong{};
+  }
+
   bool add_own() {
     Entrant own;
     own.executable = step_.executable;
@@ -419,13 +518,13 @@ class Search {
       in_ = 1;
       return true;
     }
-    if (trial_.has_oracle() && own.measured.error > 1) wrong_own_ = own.measured;  // it ran
+    if (trial_.knows_right() && own.measured.error > 1) wrong_own_ = own.measured;  // it ran
     return false;
   }
 
   // The fastest of the right ones, however slow.
   std::optional<Replacement> instead_of_own(size_t k) {
-    report_wrong(*wrong_own_, key_, !all_.empty());
+    report_wrong(*wrong_own_, trial_.standard(), key_, !all_.empty());
     const auto best =
         std::min_element(all_.begin(), all_.begin() + static_cast<ptrdiff_t>(in_),
                          [](const Entrant& a, const Entrant& b) { return a.measured.us < b.measured.us; });
@@ -447,7 +546,9 @@ class Search {
       if (error.kind() == ErrorKind::Device) throw;
       e.measured.sound = false, e.measured.us = 1e30, e.measured.note = error.what();
     }
-    if (e.executable && trial_.check(e)) all_.push_back(std::move(e));
+    const bool right = e.executable && trial_.check(e);
+    find_disproved();
+    if (right) all_.push_back(std::move(e));
     else dropped_.push_back(std::move(e.measured));
   }
 
@@ -618,7 +719,7 @@ class Search {
   size_t in_ = 0;
   std::set<std::string> tried_;
   std::vector<Measurement> dropped_;
-  std::optional<Measurement> wrong_own_;  // by the oracle
+  std::optional<Measurement> wrong_own_;  // by the oracle or the sample
 };
 
 bool has_candidates(const Step& s) { return !s.others.empty() || !s.enumerating.empty(); }

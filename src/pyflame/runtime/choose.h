@@ -1,7 +1,7 @@
 // Tuning: which of the implementations that accept a step is the fastest. They are timed at the program's first run
 // with the step's own operands, within the process's budget (PYFLAME_TUNE_BUDGET_MS). An implementation can win only if
-// its results are close to those of the reference implementation (oracle.h), or of the step's own one where that would take long; if it fails
-// or computes something else, it is recorded as unsound. If the step's own one does, that is reported, and another one computes.
+// its results are close to those of the reference implementation (oracle.h). Where that would take long or has no bound, a sample of elements must be right
+// (samples.h), and the others must be close to those of the step's own one. If it fails or computes something else, it is recorded as unsound. If the step's own one does, that is reported, and another one computes.
 // A program with the winner is used from the next run on, in this process and in later ones. See docs/internals/tuning.md.
 #pragma once
 #include <optional>

@@ -41,6 +41,12 @@ bool is_defined(const Node& n) {
   }
 }
 
+// Of one product or convolution alone. In float32 what the inputs' last bits change tells what is allowed.
+std::optional<SumOfProducts> own_bounds(const Problem& p) {
+  const std::optional<SumOfProducts> sum = p.size() == 1 ? sum_of_products(p.root()) : std::nullopt;
+  return sum && sum->dtype != DType::float32 ? sum : std::nullopt;
+}
+
 // Changes the last bit of about half of the elements.
 void disturb(std::vector<char>& bytes, DType) {
   uint32_t state = 1;
@@ -68,7 +74,7 @@ std::optional<Oracle> Oracle::of(const Frame& f, size_t k) {
   size_t bytes = 0;
   for (const SlotId s : step.reads) bytes += f.program.graph.slots[s].nbytes;
   if (bytes > static_cast<size_t>(4 * kMostBytes)) return std::nullopt;  // they are copied as a whole
-  const std::optional<SumOfProducts> sum = sum_of_products(problem);
+  const std::optional<SumOfProducts> sum = own_bounds(problem);
   for (size_t i = 0; i < problem.size() && !sum; ++i)
     if (!is_defined(problem.node(i))) return std::nullopt;
   const Impl& impl = backend->impls(problem).back();

@@ -20,30 +20,31 @@ Format format_of(DType d) {
   switch (d) {
     case DType::bfloat16: return {8, -126};
     case DType::float16: return {11, -14};
+    case DType::float32: return {24, -126};
     default: return {53, -1022};
   }
 }
 
-// The distance from x to the next number of the type.
-double unit_in_last_place(double x, Format f) {
-  const int exponent = x == 0 ? f.least : std::max(std::ilogb(x), f.least);
-  return std::ldexp(1.0, exponent - (f.digits - 1));
-}
-
 // What adding in another order can make of a sum, as a part of the sum of the terms' absolute values.
-double reordered(const SumOfProducts& sum) {
-  constexpr double kFloat32 = 0x1p-23, kFloat64 = 0x1p-52;
-  return static_cast<double>(sum.terms) * (sum.dtype == DType::float64 ? 2 * kFloat64 : kFloat32);
+double reordered(const SumOfProducts& sum) { return static_cast<double>(sum.terms) * rounding_of_sums(sum.dtype); }
+
+// The same of elements that are computed together. In float32 the sums of the transformed inputs count, too, where there are few terms.
+double mixed(const SumOfProducts& sum) {
+  if (!sum.mixes) return 0;
+  constexpr double kTransformed = 256 * 0x1p-23;
+  return sum.dtype == DType::float32 ? std::max(reordered(sum), kTransformed) : reordered(sum);
 }
 
-// The same of partial sums that libraries round to 16 bits. If the terms have either sign, a partial sum is about sqrt(terms) of one term, of which so
-// many are allowed.
-double rounded_parts(const SumOfProducts& sum) {
-  constexpr double kDeviations = 8;
-  if (sum.dtype == DType::float64) return 0;
-  return std::min(1.0, kDeviations / std::sqrt(static_cast<double>(sum.terms))) *
-         std::ldexp(1.0, -format_of(sum.dtype).digits);
+// If the terms have either sign, the sum of their errors is about sqrt(terms) of one error.
+double cancelled(const SumOfProducts& sum) {
+  return std::min(1.0, kDeviations / std::sqrt(static_cast<double>(sum.terms)));
 }
+
+// The same of partial sums that libraries round to 16 bits.
+double rounded_parts(const SumOfProducts& sum) { return cancelled(sum) * rounding_to_16_bits(sum.dtype); }
+
+// What rounding the two operands of a term to 10 bits of fraction makes of it, if it cuts the others off.
+constexpr double kRoundedInputs = 2 * 0x1p-10;
 
 int64_t terms_of(const Node& n) {
   const Dims &a = n.ins[0].shape, &b = n.ins[1].shape, &made = n.outs[0].shape;
@@ -56,6 +57,11 @@ int64_t terms_of(const Node& n) {
   }
 }
 
+bool rounds_inputs(const Node& n) {
+  return n.op == OpId::matmul ? n.attr<MatmulAttrs>().precision != static_cast<int64_t>(MatmulPrecision::highest)
+                              : n.attr<ConvAttrs>().rounded != 0;
+}
+
 template <class T>
 double wide(T x) {
   if constexpr (std::is_same_v<T, double>) return x;
@@ -66,8 +72,6 @@ template <class T>
 std::optional<double> largest(const SumOfProducts& sum, std::span<const char> expected, std::span<const char> got,
                               std::span<const char> magnitudes) {
   const auto values = [](std::span<const char> bytes) { return reinterpret_cast<const T*>(bytes.data()); };
-  const Format format = format_of(sum.dtype);
-  const double order = reordered(sum), part = order + rounded_parts(sum);
   double worst = 0, greatest = 0;
   for (size_t i = 0; i < expected.size() / sizeof(T) && sum.mixes; ++i)
     if (const double terms = wide(values(magnitudes)[i]); std::isfinite(terms)) greatest = std::max(greatest, terms);
@@ -78,8 +82,7 @@ std::optional<double> largest(const SumOfProducts& sum, std::span<const char> ex
       if (std::isnan(p) != std::isnan(q) || (std::isinf(p) && p != q)) return INFINITY;
       continue;
     }
-    const double allowed =
-        2 * unit_in_last_place(std::max(std::fabs(p), std::fabs(q)), format) + part * terms + order * greatest;
+    const double allowed = allowed_difference(sum, std::max(std::fabs(p), std::fabs(q)), terms, greatest);
     if (!std::isfinite(p) || !std::isfinite(q)) {
       if (!(p == q || (std::isnan(p) && std::isnan(q)))) return INFINITY;
     } else {
@@ -91,16 +94,34 @@ std::optional<double> largest(const SumOfProducts& sum, std::span<const char> ex
 
 }  // namespace
 
-std::optional<SumOfProducts> sum_of_products(const Problem& p) {
-  if (p.size() != 1) return std::nullopt;
-  const Node& n = p.node(0);
+std::optional<SumOfProducts> sum_of_products(const Node& n) {
   if (n.ins.size() != 2 || n.outs.size() != 1) return std::nullopt;
   const DType dtype = n.outs[0].dtype;
-  if (dtype != DType::float64 && dtype != DType::float16 && dtype != DType::bfloat16) return std::nullopt;
+  if (!is_float(dtype) || !has_kernels(dtype)) return std::nullopt;
   for (const Operand& o : n.ins)
     if (o.is_param || o.dtype != dtype) return std::nullopt;
   const int64_t terms = terms_of(n);
-  return terms > 0 ? std::optional<SumOfProducts>({dtype, terms, n.op != OpId::matmul}) : std::nullopt;
+  if (terms <= 0) return std::nullopt;
+  return SumOfProducts{dtype, terms, n.op != OpId::matmul, dtype == DType::float32 && rounds_inputs(n)};
+}
+
+double unit_in_last_place(double x, DType dtype) {
+  const Format f = format_of(dtype);
+  const int exponent = x == 0 ? f.least : std::max(std::ilogb(x), f.least);
+  return std::ldexp(1.0, exponent - (f.digits - 1));
+}
+
+double rounding_to_16_bits(DType dtype) { return is_half(dtype) ? std::ldexp(1.0, -format_of(dtype).digits) : 0; }
+
+double rounding_of_sums(DType dtype) { return dtype == DType::float64 ? 0x1p-51 : 0x1p-23; }
+
+double error_of_terms(const SumOfProducts& sum, double magnitude) {
+  return (reordered(sum) + rounded_parts(sum)) * magnitude;
+}
+
+double allowed_difference(const SumOfProducts& sum, double value, double magnitude, double greatest) {
+  const double inputs = sum.rounds_inputs ? kRoundedInputs * (std::fabs(value) + cancelled(sum) * magnitude) : 0;
+  return 2 * unit_in_last_place(value, sum.dtype) + error_of_terms(sum, magnitude) + mixed(sum) * greatest + inputs;
 }
 
 std::optional<double> distance_of_sums(const SumOfProducts& sum, std::span<const char> expected,
@@ -108,6 +129,7 @@ std::optional<double> distance_of_sums(const SumOfProducts& sum, std::span<const
   switch (sum.dtype) {
     case DType::bfloat16: return largest<bfloat16>(sum, expected, got, magnitudes);
     case DType::float16: return largest<float16>(sum, expected, got, magnitudes);
+    case DType::float32: return largest<float>(sum, expected, got, magnitudes);
     default: return largest<double>(sum, expected, got, magnitudes);
   }
 }

@@ -20,6 +20,12 @@ constexpr DType dtype_of<bfloat16> = DType::bfloat16;
 template <>
 constexpr DType dtype_of<float16> = DType::float16;
 
+template <>
+constexpr DType dtype_of<float> = DType::float32;
+
+template <class T>
+constexpr bool is_16_bits = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
+
 template <class T>
 double wide(T x) {
   if constexpr (std::is_same_v<T, double>) return x;
@@ -33,7 +39,7 @@ T narrow(double x) {
 template <class T>
 T truncated(double x) {
   const T nearest = narrow<T>(x);
-  if constexpr (std::is_same_v<T, double>) return nearest;
+  if constexpr (!is_16_bits<T>) return nearest;
   else {
     T next = nearest;
     if (std::fabs(wide(nearest)) > std::fabs(x)) --next.bits;
@@ -76,7 +82,7 @@ class Sums : public ::testing::Test {
   std::vector<std::vector<double>> products_;
 };
 
-using Types = ::testing::Types<bfloat16, float16, double>;
+using Types = ::testing::Types<bfloat16, float16, float, double>;
 TYPED_TEST_SUITE(Sums, Types);
 
 // The type in which the terms are added.

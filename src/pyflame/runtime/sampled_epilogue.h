@@ -1,0 +1,27 @@
+// Elementwise nodes behind a product, for a list of its elements.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "pyflame/backends/backend.h"
+#include "pyflame/runtime/sampled_inputs.h"
+
+namespace pyflame::sampled {
+
+class Epilogue {
+ public:
+  // Nothing: a node computes something else, such as random numbers, or other elements than the product's.
+  static std::optional<Epilogue> of(const Problem& p);
+
+  // The nodes, in order. A node whose sums are taken beside the product (Group::summed) is not among them.
+  const std::vector<const Node*>& nodes() const { return nodes_; }
+  // What each node computes where the product has these values at these indices. Rounded: each value to its dtype. Otherwise all are float64.
+  std::vector<std::vector<double>> run(const std::vector<double>& product, const std::vector<Dims>& at, bool rounded,
+                                       Pointers inputs, Params params) const;
+
+ private:
+  const Node* root_ = nullptr;
+  std::vector<const Node*> nodes_;
+};
+
+}  // namespace pyflame::sampled

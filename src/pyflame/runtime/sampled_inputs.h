@@ -1,0 +1,56 @@
+// Single elements of a step's operands in double, from the host's memory.
+#pragma once
+#include "pyflame/base/philox.h"
+#include "pyflame/record/ir.h"
+#include "pyflame/tensor/dtype.h"
+
+namespace pyflame::sampled {
+
+// The element at an address. Floats and bool; integers as far as double holds them.
+inline double element(DType dtype, const char* from) {
+  switch (dtype) {
+    case DType::bfloat16: return static_cast<double>(static_cast<float>(*reinterpret_cast<const bfloat16*>(from)));
+    case DType::float16: return static_cast<double>(static_cast<float>(*reinterpret_cast<const float16*>(from)));
+    case DType::float32: return static_cast<double>(*reinterpret_cast<const float*>(from));
+    default:
+      return dispatch(dtype, [&]<class T>() {
+        if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) return 0.0;  // above
+        else return static_cast<double>(*reinterpret_cast<const T*>(from));
+      });
+  }
+}
+
+class Elements {
+ public:
+  Elements(const Operand& o, const void* at) : operand_(&o), at_(static_cast<const char*>(at)) {}
+  const Dims& shape() const { return operand_->shape; }
+  int64_t stride(int d) const { return operand_->strides[d]; }
+  // The element at an offset.
+  double operator[](int64_t offset) const {
+    return element(operand_->dtype, at_ + offset * dtype_size(operand_->dtype));
+  }
+
+ private:
+  const Operand* operand_;
+  const char* at_;
+};
+
+// The offset of an index.
+inline int64_t offset_of(const Dims& index, const Dims& strides) {
+  int64_t at = 0;
+  for (int d = 0; d < index.size(); ++d) at += index[d] * strides[d];
+  return at;
+}
+
+// Calls f(index) for each index of a shape.
+template <class F>
+void for_indices(const Dims& shape, F&& f) {
+  Dims index = Dims::filled(shape.size(), 0);
+  const int64_t all = shape.numel();
+  for (int64_t i = 0; i < all; ++i) {
+    f(index);
+    for (int d = shape.size() - 1; d >= 0 && ++index[d] == shape[d]; --d) index[d] = 0;
+  }
+}
+
+}  // namespace pyflame::sampled

@@ -1,0 +1,350 @@
+// Which elements are looked at, and what is allowed for those behind an epilogue.
+#include "pyflame/runtime/samples.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "pyflame/runtime/sampled_attention.h"
+#include "pyflame/runtime/sampled_epilogue.h"
+#include "pyflame/runtime/sampled_sums.h"
+#include "pyflame/runtime/sums.h"
+
+namespace pyflame {
+
+using namespace sampled;
+
+namespace {
+
+constexpr int64_t kMostElements = 256, kLeastElements = 64, kMostCorners = 32;
+constexpr int64_t kMostRows = 48, kLeastRows = 8;  // of attention
+constexpr int64_t kMostWork = int64_t{1} << 24;    // multiplications
+constexpr int64_t kMostBytes = int64_t{1} << 30;   // of a device's memory that are copied to the host
+
+// How many of this size, each with so much work.
+int64_t affordable(int64_t most, int64_t least, int64_t work) {
+  return std::clamp(kMostWork / std::max<int64_t>(1, work), least, most);
+}
+
+// A corner: the last place of some of the dims, and the first one of the others. `which` has a bit for each dim that has two places, the last one first.
+Dims corner(const Dims& shape, int64_t which) {
+  Dims index = Dims::filled(shape.size(), 0);
+  for (int d = shape.size() - 1; d >= 0; --d) {
+    if (shape[d] < 2) continue;
+    if (which & 1) index[d] = shape[d] - 1;
+    which >>= 1;
+  }
+  return index;
+}
+
+Dims random_place(const Dims& shape, int64_t number) {
+  Dims index = shape;
+  for (int d = 0; d < shape.size(); ++d) {
+    const PhiloxBlock words = philox(0, static_cast<uint64_t>(d), static_cast<uint64_t>(number));
+    index[d] = static_cast<int64_t>(philox_word64(words, 0) % static_cast<uint64_t>(shape[d]));
+  }
+  return index;
+}
+
+// So many places, or all of a small shape: corners, and then in turns any places, and places that are the last ones of a dim.
+std::vector<Dims> chosen(const Dims& shape, int64_t count) {
+  std::vector<Dims> all;
+  if (shape.numel() <= count) {
+    for_indices(shape, [&](const Dims& index) { all.push_back(index); });
+    return all;
+  }
+  int wide = 0;
+  for (const int64_t n : shape) wide += n > 1;
+  const int64_t corners = std::min({int64_t{1} << wide, kMostCorners, count});
+  for (int64_t c = 0; c < corners; ++c) all.push_back(corner(shape, c));
+  for (int64_t i = 0; i < count - corners; ++i) {
+    Dims index = random_place(shape, i);
+    const int d = static_cast<int>(i / 2 % shape.size());
+    if (i % 2 == 1) index[d] = shape[d] - 1;
+    all.push_back(index);
+  }
+  return all;
+}
+
+double largest_of(DType d) {
+  switch (d) {
+    case DType::float16: return 65504;
+    case DType::bfloat16:
+    case DType::float32: return std::numeric_limits<float>::max();
+    default: return std::numeric_limits<double>::max();
+  }
+}
+
+// Whether nothing on the way can overflow, so that there is a bound.
+bool is_bounded(double value, double allowed, DType d) {
+  return std::isfinite(value) && std::isfinite(allowed) && (!is_float(d) || std::fabs(value) + allowed < largest_of(d));
+}
+
+class List {
+ public:
+  void add(const Operand& o, const Dims& index, double value, double allowed) {
+    if (is_bounded(value, allowed, o.dtype))
+      all_.push_back({o.binding, o.dtype, offset_of(index, o.strides), index, value, allowed});
+  }
+  std::vector<SampledElement> take() { return std::move(all_); }
+
+ private:
+  std::vector<SampledElement> all_;
+};
+
+bool is_stored(const Problem& p, Pointers pointers, const Operand& o) {
+  return p.group.stores(o) && pointers[o.binding] != nullptr;
+}
+
+// Whether an operand that a node writes keeps its values: no later node writes the same memory.
+bool stays(const Problem& p, size_t node, const Operand& o) {
+  for (size_t i = node + 1; i < p.size(); ++i)
+    for (const Operand& later : p.node(i).outs)
+      if (p.graph.slot(later) == p.graph.slot(o)) return false;
+  return true;
+}
+
+// A product or convolution with what is elementwise behind it.
+class SampledProduct {
+ public:
+  SampledProduct(const Problem& p, const SumOfProducts& sum, Epilogue epilogue, Pointers pointers, Params params,
+                 const std::optional<Dims>& also)
+      : p_(p), epilogue_(std::move(epilogue)), pointers_(pointers), params_(params) {
+    const Node& root = p.root();
+    const Sums sums(root, pointers);
+    std::vector<double> magnitudes;
+    std::vector<Dims> places = chosen(root.outs[0].shape, affordable(kMostElements, kLeastElements, sum.terms));
+    if (also) places.push_back(*also);
+    for (const Dims& index : places) {
+      const Sum s = sums(index);
+      if (!(s.magnitude < largest_of(sum.dtype))) continue;  // partial sums may overflow, or it is no number
+      at_.push_back(index), values_.push_back(s.value), magnitudes.push_back(s.magnitude);
+    }
+    const double greatest = magnitudes.empty() ? 0 : *std::max_element(magnitudes.begin(), magnitudes.end());
+    for (size_t i = 0; i < at_.size(); ++i)
+      allowed_.push_back(allowed_difference(sum, values_[i], magnitudes[i], greatest));
+  }
+
+  std::vector<SampledElement> elements() {
+    List list;
+    if (at_.empty()) return {};
+    const Operand& product = p_.root().outs[0];
+    for (size_t i = 0; i < at_.size() && is_wanted(0, product); ++i) list.add(product, at_[i], values_[i], allowed_[i]);
+    if (!epilogue_.nodes().empty()) add_results(list);
+    return list.take();
+  }
+
+ private:
+  bool is_wanted(size_t node, const Operand& o) const { return is_stored(p_, pointers_, o) && stays(p_, node, o); }
+
+  // The values of the nodes where each element of the product is off by a part of what is allowed for it.
+  std::vector<std::vector<double>> values(double part, bool rounded) const {
+    std::vector<double> product = values_;
+    for (size_t i = 0; i < product.size(); ++i) product[i] += part * allowed_[i];
+    return epilogue_.run(product, at_, rounded, pointers_, params_);
+  }
+
+  // The epilogue of what the product may be at the most and at the least, and with each value rounded to its dtype, says what is allowed.
+  void add_results(List& list) const {
+    const auto exact = values(0, false);
+    std::vector<std::vector<std::vector<double>>> others;
+    for (const double part : {-1.0, 0.0, 1.0})
+      for (const bool rounded : {false, true})
+        if (part != 0 || rounded) others.push_back(values(part, rounded));
+    for (size_t n = 0; n < exact.size(); ++n) {
+      const Operand& out = epilogue_.nodes()[n]->outs[0];
+      if (!is_wanted(place(epilogue_.nodes()[n]), out)) continue;
+      for (size_t i = 0; i < at_.size(); ++i) {
+        double spread = 0;
+        for (const auto& o : others) spread = wider(spread, o[n][i] - exact[n][i]);
+        const double units = is_float(out.dtype) ? 2 * unit_in_last_place(exact[n][i], out.dtype) : 0;
+        list.add(out, at_[i], exact[n][i], 2 * spread + units);
+      }
+    }
+  }
+
+  static double wider(double spread, double difference) {
+    return std::isfinite(difference) ? std::max(spread, std::fabs(difference)) : INFINITY;
+  }
+
+  size_t place(const Node* node) const {
+    size_t i = 0;
+    while (&p_.node(i) != node) ++i;
+    return i;
+  }
+
+  const Problem& p_;
+  const Epilogue epilogue_;
+  const Pointers pointers_;
+  const Params params_;
+  std::vector<Dims> at_;
+  std::vector<double> values_, allowed_;  // of the product
+};
+
+std::vector<SampledElement> sampled_attention(const Problem& p, Pointers pointers, Params params,
+                                              const std::optional<Dims>& also) {
+  const Node& n = p.root();
+  const Operand &out = n.outs[0], &lse = n.outs[1];
+  const AttentionRows rows(n, pointers, params);
+  const Dims& q = n.ins[0].shape;
+  List list;
+  std::vector<Dims> places = chosen({q[0], q[1], q[2]}, affordable(kMostRows, kLeastRows, rows.cost()));
+  if (also) places.push_back({(*also)[0], (*also)[1], (*also)[2]});
+  for (const Dims& at : places) {
+    const auto row = rows.row(at[0], at[1], at[2]);
+    if (!row) continue;
+    if (is_stored(p, pointers, lse)) list.add(lse, at, row->lse, row->lse_allowed);
+    if (!is_stored(p, pointers, out)) continue;
+    for (size_t i = 0; i < row->values.size(); ++i)
+      list.add(out, {at[0], at[1], at[2], static_cast<int64_t>(i)}, row->values[i], row->allowed[i]);
+  }
+  return list.take();
+}
+
+bool is_attention(const Problem& p) {
+  const Node& n = p.root();
+  if (p.size() != 1 || n.op != OpId::attention) return false;
+  for (size_t i = 0; i < 3; ++i)
+    if (n.ins[i].dtype != n.outs[0].dtype || !has_kernels(n.ins[i].dtype) || n.ins[i].shape.size() != 4) return false;
+  return is_float(n.outs[0].dtype);
+}
+
+// The index of an element at an offset; none: another element, or none, is there.
+std::optional<Dims> index_at(const Operand& o, int64_t offset) {
+  std::vector<int> dims;
+  for (int d = 0; d < o.shape.size(); ++d)
+    if (o.shape[d] > 1) dims.push_back(d);
+  std::sort(dims.begin(), dims.end(), [&](int a, int b) { return o.strides[a] > o.strides[b]; });
+  Dims index = Dims::filled(o.shape.size(), 0);
+  for (const int d : dims) {
+    index[d] = o.strides[d] > 0 ? offset / o.strides[d] : o.shape[d];
+    if (index[d] >= o.shape[d]) return std::nullopt;
+    offset -= index[d] * o.strides[d];
+  }
+  return offset == 0 ? std::optional(index) : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers, Params params,
+                                             const std::optional<Dims>& also) {
+  if (is_attention(p)) return sampled_attention(p, pointers, params, also);
+  const std::optional<SumOfProducts> sum = sum_of_products(p.root());
+  std::optional<Epilogue> epilogue = Epilogue::of(p);
+  if (!sum || !epilogue || p.root().outs[0].numel() == 0) return {};
+  return SampledProduct(p, *sum, std::move(*epilogue), pointers, params, also).elements();
+}
+
+double SampledElement::error(double got) const {
+  const double off = std::fabs(got - value);
+  if (!std::isfinite(off)) return INFINITY;
+  return off == 0 ? 0 : off / allowed;
+}
+
+// What a step reads: copies, where the device's memory is not the host's.
+class Sample::Inputs {
+ public:
+  Inputs(const Frame& f, size_t k)
+      : frame(f), problem{f.program.graph, f.program.steps[k].group}, pointers_(f.program.graph.bindings.size()) {
+    const Problem& p = problem;
+    for (const BindingId b : p.graph.bindings.ids()) pointers_[b] = f.pointers[b];
+    if (f.memory) fits_ = copy(f, bytes_of(p));
+  }
+  const Frame& frame;
+  const Problem problem;
+  bool fit() const { return fits_; }  // not: there is too much
+  Pointers pointers() const { return pointers_.data(); }
+
+ private:
+  // Of each binding that is read.
+  static std::map<BindingId, int64_t> bytes_of(const Problem& p) {
+    std::map<BindingId, int64_t> bytes;
+    for (size_t i = 0; i < p.size(); ++i)
+      for (const Operand& o : p.node(i).ins)
+        if (!o.is_param && p.group.stores(o))
+          bytes[o.binding] = std::max(bytes[o.binding], extent(o.shape, o.strides) * dtype_size(o.dtype));
+    return bytes;
+  }
+
+  bool copy(const Frame& f, const std::map<BindingId, int64_t>& bytes) {
+    int64_t total = 0;
+    for (const auto& [b, n] : bytes) total += n;
+    if (total > kMostBytes) return false;
+    for (const auto& [b, n] : bytes) {
+      if (!pointers_[b]) continue;
+      copies_.emplace_back(static_cast<size_t>(n));
+      f.memory->to_host(copies_.back().data(), pointers_[b], copies_.back().size());
+      pointers_[b] = copies_.back().data();
+    }
+    return true;
+  }
+
+  Indexed<BindingId, void*> pointers_;
+  std::vector<std::vector<char>> copies_;
+  bool fits_ = true;
+};
+
+Sample::Sample(std::unique_ptr<Inputs> inputs) : inputs_(std::move(inputs)) {}
+Sample::~Sample() = default;
+Sample::Sample(Sample&&) noexcept = default;
+Sample& Sample::operator=(Sample&&) noexcept = default;
+
+std::optional<Sample> Sample::of(const Frame& f, size_t k) {
+  const Problem problem{f.program.graph, f.program.steps[k].group};
+  if (!is_attention(problem) && !sum_of_products(problem.root())) return std::nullopt;
+  Sample sample(std::make_unique<Inputs>(f, k));
+  if (!sample.inputs_->fit()) return std::nullopt;
+  sample.compute({});
+  return sample.all_.empty() ? std::nullopt : std::optional(std::move(sample));
+}
+
+void Sample::compute(const std::optional<Dims>& also) {
+  const Frame& f = inputs_->frame;
+  const Problem& p = inputs_->problem;
+  all_.clear();
+  for (SampledElement& e : sampled_elements(p, inputs_->pointers(), f.window.params.data(), also)) {
+    const SlotId slot = p.graph.bindings[e.binding].slot;
+    if (!f.bases[slot]) continue;
+    const int64_t start = static_cast<const char*>(f.pointers[e.binding]) - f.bases[slot];
+    all_.push_back({slot, start + e.at * dtype_size(e.dtype), std::move(e)});
+  }
+}
+
+bool Sample::add(SlotId slot, int64_t byte) {
+  const Frame& f = inputs_->frame;
+  const Problem& p = inputs_->problem;
+  for (size_t i = 0; i < p.size(); ++i)
+    for (const Operand& o : p.node(i).outs) {
+      if (p.graph.slot(o) != slot || !p.group.stores(o)) continue;
+      const int64_t offset = byte - (static_cast<const char*>(f.pointers[o.binding]) - f.bases[slot]);
+      if (offset < 0 || offset % dtype_size(o.dtype) != 0) continue;
+      const std::optional<Dims> index = index_at(o, offset / dtype_size(o.dtype));
+      if (!index || (o.shape != p.root().outs[0].shape && !is_attention(p))) continue;
+      compute(index);
+      return std::any_of(all_.begin(), all_.end(), [&](const Placed& e) { return e.slot == slot && e.byte == byte; });
+    }
+  return false;
+}
+
+Sample::Difference Sample::difference(SlotId slot, const char* bytes) const {
+  Difference worst;
+  for (const Placed& p : all_) {
+    if (p.slot != slot) continue;
+    const SampledElement& e = p.element;
+    const double got = element(e.dtype, bytes + p.byte), error = e.error(got);
+    if (error > worst.error)
+      worst = {error, fmt::format("got {:.6g} at {}; expected {:.6g} to within {:.2g}", got, e.index.str(), e.value,
+                                  e.allowed)};
+  }
+  return worst;
+}
+
+double Sample::most_allowed(SlotId slot) const {
+  double most = 0;
+  for (const Placed& p : all_)
+    if (p.slot == slot) most = std::max(most, p.element.allowed);
+  return most;
+}
+
+}  // namespace pyflame

@@ -1,0 +1,65 @@
+// A sample of the elements that a step must compute: a few hundred, directly from the inputs and in double. Tuning compares implementations
+// with it where the reference implementation would take long or has no bound (runtime/choose.h): products, convolutions and their gradients, also
+// with elementwise nodes behind them, and attention. The corners and the last places of each dim are among the elements, because there tiles go wrong.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pyflame/runtime/replayer.h"
+
+namespace pyflame {
+
+// One element of an operand that the step writes.
+struct SampledElement {
+  BindingId binding;
+  DType dtype;
+  int64_t at;  // from the binding's pointer, in elements
+  Dims index;
+  double value, allowed;  // a right result differs by no more
+  // How far a result is off, as a part of what is allowed; infinity for NaN.
+  double error(double got) const;
+};
+
+// Elements of what the problem stores. Pointers are into the host's memory; those of stored results are not read. Empty: the problem is none of those
+// above, or no element has a bound, because all are infinite or NaN. It takes at most 2^24 multiplications, or those of 64 elements or 8 rows of attention
+// if these are more. `also`: the element of the product, the convolution or the result of attention at this index is one of them.
+std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers, Params params,
+                                             const std::optional<Dims>& also = {});
+
+// The sample of a step of a program.
+class Sample {
+ public:
+  ~Sample();
+  Sample(Sample&&) noexcept;
+  Sample& operator=(Sample&&) noexcept;
+  // Nothing: there is none. The step's inputs must be computed. Those of a device are copied: at most 1 GiB.
+  static std::optional<Sample> of(const Frame& frame, size_t k);
+
+  struct Difference {
+    double error = 0;   // the largest one, as a part of what is allowed; infinity for NaN
+    std::string where;  // "got 3 at (5, 7); expected 4 to within 0.1"
+  };
+  // How a slot's bytes after a run differ.
+  Difference difference(SlotId slot, const char* bytes) const;
+  // Adds the element at a byte of a slot. Two results differ there, and one of them may be wrong. false: there is none.
+  bool add(SlotId slot, int64_t byte);
+  // The most that is allowed for an element of the slot.
+  double most_allowed(SlotId slot) const;
+
+ private:
+  struct Placed {
+    SlotId slot;
+    int64_t byte;  // in the slot
+    SampledElement element;
+  };
+  class Inputs;
+  explicit Sample(std::unique_ptr<Inputs> inputs);
+  void compute(const std::optional<Dims>& also);
+
+  std::unique_ptr<Inputs> inputs_;
+  std::vector<Placed> all_;
+};
+
+}  // namespace pyflame

@@ -1,0 +1,288 @@
+// Entries that compute something else than the op means, in problems for which the reference implementation is not asked: large ones, 16-bit products with
+// an epilogue, products whose inputs may be rounded, and 16-bit attention. As a candidate, such an entry is unsound and the only one. As the entry
+// that computes already it is reported and another one takes its place. It is so, too, where one element is wrong that is not in the sample. On the CPU,
+// and on a GPU where there is one.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "pyflame/base/sqlite.h"
+#include "pyflame/compile/choices.h"
+#include "pyflame/ops/ops.h"
+#include "pyflame/runtime/choose.h"
+#include "pyflame/runtime/device.h"
+#include "support/small_step.h"
+#include "support/temp_folder.h"
+
+namespace pyflame {
+namespace {
+
+using test::SmallStep;
+
+// --- the entries: what the backend chooses by its rules, and the same with one element of the result changed afterwards
+
+std::unique_ptr<Executable> make_right(const Problem& p) {
+  for (const Impl& impl : find_backend(p.graph.device.type)->impls(p))
+    if (!impl.accepts(p)) return impl.make(p);
+  return nullptr;
+}
+
+const Operand& result_of(const Problem& p) { return p.node(p.size() - 1).outs[0]; }
+
+class Wrong final : public Executable {
+ public:
+  // `back`: how far before the last one the element is.
+  explicit Wrong(const Problem& p, int64_t back = 0)
+      : back_(back), right_(make_right(p)), result_(result_of(p)), memory_(device_memory(p.graph.device)) {}
+  size_t workspace() const override { return right_->workspace(); }
+  void end_stand_in() override { right_->end_stand_in(); }
+  // The element is as large as a sum of some terms.
+  void run(const RunContext& ctx) override {
+    right_->run(ctx);
+    char five[8];
+    test::write_element(result_.dtype, five, 5);
+    char* last = ctx.ptr<char>(result_) + (result_.numel() - 1 - back_) * dtype_size(result_.dtype);
+    const auto size = static_cast<size_t>(dtype_size(result_.dtype));
+    if (memory_) memory_->from_host(last, five, size);
+    else std::memcpy(last, five, size);
+  }
+
+ private:
+  int64_t back_;
+  std::unique_ptr<Executable> right_;
+  Operand result_;
+  DeviceMemory* memory_;
+};
+
+Refusal accepts_all(const Problem&) { return std::nullopt; }
+std::unique_ptr<Executable> make_wrong(const Problem& p) { return std::make_unique<Wrong>(p); }
+int64_t before_last_inside(const Operand& o) { return o.numel() * 3 / 8 + 5; }
+std::unique_ptr<Executable> make_wrong_inside(const Problem& p) {
+  return std::make_unique<Wrong>(p, before_last_inside(result_of(p)));
+}
+constexpr Impl kRight{"right", accepts_all, make_right}, kAlsoRight{"also right", accepts_all, make_right},
+    kWrong{"wrong", accepts_all, make_wrong}, kAlsoWrong{"also wrong", accepts_all, make_wrong},
+    kWrongInside{"wrong inside", accepts_all, make_wrong_inside};
+
+// --- a program of one step on a device
+
+class OneStep {
+ public:
+  OneStep(SmallStep& s, Device device, const Impl& own, const std::vector<const Impl*>& others)
+      : memory_(device_memory(device)) {
+    s.graph().device = device;
+    program_.backend = find_backend(device.type);
+    program_.graph = s.graph();
+    Step& step = program_.steps.emplace_back();
+    step.group = s.group();
+    const Problem problem{program_.graph, step.group};
+    step.impl = own.name, step.executable = own.make(problem);
+    for (const Impl* i : others) step.others.push_back({i, ""});
+    note_slots(problem, step);
+    window_.device = device;
+    for (const Param& p : s.params()) window_.params.push_back(p);
+    for (size_t i = 0; i < s.memory().size(); ++i) place(s.memory()[i], s.group().elided[BindingId(i)]);
+  }
+  ~OneStep() {
+    for (void* p : allocated_) memory_->release(p);
+  }
+  OneStep(const OneStep&) = delete;
+  OneStep& operator=(const OneStep&) = delete;
+
+  std::optional<Replacement> tune() {
+    void* none = nullptr;
+    const Frame frame{program_, window_, memory_, pointers_, bases_, nullptr, memory_ ? memory_->fault() : nullptr,
+                      0,        &none};
+    return time_entries(frame, 0);
+  }
+
+ private:
+  static void note_slots(const Problem& p, Step& step) {
+    for (size_t i = 0; i < p.size(); ++i) {
+      for (const Operand& o : p.node(i).ins)
+        if (!o.is_param && p.group.stores(o)) step.reads.push_back(p.graph.slot(o));
+      for (const Operand& o : p.node(i).outs)
+        if (p.group.stores(o)) step.writes.push_back(p.graph.slot(o)), step.covers.push_back(true);
+    }
+  }
+  void place(std::vector<char>& bytes, bool elided) {
+    void* at = elided ? nullptr : bytes.data();
+    if (at && memory_) {
+      at = memory_->allocate(bytes.size());
+      allocated_.push_back(at);
+      memory_->from_host(at, bytes.data(), bytes.size());
+    }
+    pointers_.push_back(at), bases_.push_back(static_cast<char*>(at));
+  }
+
+  DeviceMemory* memory_;
+  Program program_;
+  Window window_;
+  Indexed<BindingId, void*> pointers_;
+  Indexed<SlotId, char*> bases_;
+  std::vector<void*> allocated_;
+};
+
+// --- the problems
+
+void product(SmallStep& s, DType d, int64_t m, int64_t k, int64_t n,
+             MatmulPrecision precision = MatmulPrecision::highest) {
+  s.node(OpId::matmul, {s.input(d, {m, k}), s.input(d, {k, n})}, {m, n}, MatmulAttrs{static_cast<int64_t>(precision)});
+}
+
+void with_epilogue(SmallStep& s, DType d) {
+  Operand x = s.node(OpId::matmul, {s.input(d, {40, 64}), s.input(d, {64, 48})}, {40, 48}, MatmulAttrs{}, true);
+  x = s.node(OpId::add, {x, s.input(d, {48})}, {40, 48}, NoAttrs{}, true);
+  s.node(OpId::tanh, {x}, {40, 48});
+}
+
+void convolution(SmallStep& s, OpId op) {
+  const Dims image{4, 64, 34, 30}, weight{64, 64, 3, 3};
+  const ConvAttrs attrs{1, 1, 1, 1, 1, 1, 1};
+  const Dims &a = image, &b = op == OpId::conv2d_grad_weight ? image : weight;
+  s.node(op, {s.input(DType::float32, a), s.input(DType::float32, b)}, op == OpId::conv2d_grad_weight ? weight : image,
+         attrs);
+}
+
+void attention(SmallStep& s, DType d) {
+  const Dims shape{2, 2, 40, 32};
+  s.node(OpId::attention, {s.input(d, shape), s.input(d, shape), s.input(d, shape), s.number(0.2), s.number(40)}, shape,
+         AttentionAttrs{1, 0});
+}
+
+const std::map<std::string, void (*)(SmallStep&)> kProblems = {
+    {"LargeProduct", [](SmallStep& s) { product(s, DType::float32, 400, 400, 400); }},
+    {"ProductWithALargeResult", [](SmallStep& s) { product(s, DType::bfloat16, 3000, 4, 3000); }},
+    {"RoundedInputs", [](SmallStep& s) { product(s, DType::float32, 40, 64, 48, MatmulPrecision::high); }},
+    {"Float16Epilogue", [](SmallStep& s) { with_epilogue(s, DType::float16); }},
+    {"BFloat16Epilogue", [](SmallStep& s) { with_epilogue(s, DType::bfloat16); }},
+    {"Convolution", [](SmallStep& s) { convolution(s, OpId::conv2d); }},
+    {"GradientOfImages", [](SmallStep& s) { convolution(s, OpId::conv2d_grad_input); }},
+    {"GradientOfWeights", [](SmallStep& s) { convolution(s, OpId::conv2d_grad_weight); }},
+    {"Float16Attention", [](SmallStep& s) { attention(s, DType::float16); }},
+    {"BFloat16Attention", [](SmallStep& s) { attention(s, DType::bfloat16); }},
+};
+// Those that take the emulator of waves long.
+const char* const kOnTheHostAlone[] = {"LargeProduct", "ProductWithALargeResult", "Convolution", "GradientOfImages",
+                                       "GradientOfWeights"};
+
+class WrongEntries : public ::testing::TestWithParam<std::tuple<std::string, bool>> {
+ protected:
+  void SetUp() override {
+    const auto& [name, on_gpu] = GetParam();
+    if (on_gpu) {
+      if (device_count(DeviceType::cuda) > 0) where_ = {DeviceType::cuda, 0};
+      else if (device_count(DeviceType::rocm) > 0) where_ = {DeviceType::rocm, 0};
+      else GTEST_SKIP() << "no GPU: " << unavailable_reason(DeviceType::cuda);
+    }
+    before_ = choices_file();
+    set_choices_file(folder_ / "choices.sqlite");
+    if (!Choices::in(choices_file()).trouble().empty()) GTEST_SKIP() << Choices::in(choices_file()).trouble();
+    kProblems.at(name)(step_);
+    count_candidates_as_milliseconds(true);
+    set_tune_budget_ms(static_cast<double>(choice_stats().spent_ms) + 6);
+  }
+  void TearDown() override {
+    if (before_.empty()) return;
+    count_candidates_as_milliseconds(false);
+    set_tune_budget_ms(0);
+    set_choices_file(before_);
+  }
+
+  std::optional<Replacement> tune(const Impl& own, const std::vector<const Impl*>& others) {
+    ::testing::internal::CaptureStderr();
+    auto winner = OneStep(step_, where_, own, others).tune();
+    said_ = ::testing::internal::GetCapturedStderr();
+    return winner;
+  }
+
+  // What the file says of an entry: "sound", or why it is not.
+  std::map<std::string, std::string> found() const {
+    const sqlite::Database db(choices_file());
+    sqlite::Statement s(db, "SELECT entry, sound, note FROM measurements");
+    std::map<std::string, std::string> all;
+    while (s.step() == sqlite::kRow) all[std::string(s.text(0))] = s.integer(1) ? "sound" : std::string(s.text(2));
+    return all;
+  }
+  void expect_wrong(const std::string& entry) const {
+    const std::string note = found()[entry];
+    EXPECT_NE(note.find("its result differs by"), std::string::npos) << note;
+    EXPECT_NE(note.find(": got 5 at ("), std::string::npos) << note;
+  }
+
+  void expect_not_in_sample() {
+    const Operand& o = step_.result();
+    for (const SampledElement& e : step_.sample())
+      EXPECT_TRUE(e.binding != o.binding || e.at != o.numel() - 1 - before_last_inside(o)) << e.index.str();
+  }
+
+  std::string said_;
+
+ private:
+  SmallStep step_;
+  Device where_;
+  test::TempFolder folder_;
+  std::string before_;
+};
+
+TEST_P(WrongEntries, TheOnlyWrongCandidateIsUnsound) {
+  tune(kRight, {&kWrong, &kAlsoRight});
+  EXPECT_EQ(said_, "");
+  EXPECT_EQ(found()["right"], "sound");
+  EXPECT_EQ(found()["also right"], "sound");
+  expect_wrong("wrong");
+}
+
+TEST_P(WrongEntries, AWrongOwnEntryIsReportedAndReplaced) {
+  const auto winner = tune(kWrong, {&kAlsoWrong, &kRight});
+  ASSERT_TRUE(winner);
+  EXPECT_EQ(winner->candidate.name(), "right");
+  EXPECT_NE(said_.find("pyflame: wrong computes something else than a sample of elements in double precision; "),
+            std::string::npos)
+      << said_;
+  EXPECT_NE(said_.find("another implementation computes it from now on"), std::string::npos) << said_;
+  EXPECT_EQ(found()["right"], "sound");
+  expect_wrong("wrong"), expect_wrong("also wrong");
+}
+
+// One element in the middle, which no sample has.
+TEST_P(WrongEntries, WhereTwoDifferTheRightOneIsFound) {
+  expect_not_in_sample();
+  tune(kRight, {&kWrongInside, &kAlsoRight});
+  EXPECT_EQ(said_, "");
+  EXPECT_EQ(found()["right"], "sound");
+  EXPECT_EQ(found()["also right"], "sound");
+  expect_wrong("wrong inside");
+}
+
+TEST_P(WrongEntries, AWrongOwnEntryIsFoundByARightOne) {
+  expect_not_in_sample();
+  const auto winner = tune(kWrongInside, {&kWrong, &kRight});
+  ASSERT_TRUE(winner);
+  EXPECT_EQ(winner->candidate.name(), "right");
+  EXPECT_NE(said_.find("pyflame: wrong inside computes something else than"), std::string::npos) << said_;
+  EXPECT_EQ(found()["right"], "sound");
+  expect_wrong("wrong"), expect_wrong("wrong inside");
+}
+
+TEST_P(WrongEntries, WhereAllAreWrongNoneIsTheTruth) {
+  EXPECT_FALSE(tune(kWrong, {&kAlsoWrong}));
+  EXPECT_NE(said_.find("no other implementation is right"), std::string::npos) << said_;
+  expect_wrong("wrong"), expect_wrong("also wrong");
+}
+
+std::vector<std::string> names(bool on_gpu) {
+  std::vector<std::string> all;
+  for (const auto& [name, make] : kProblems)
+    if (!on_gpu || std::find(std::begin(kOnTheHostAlone), std::end(kOnTheHostAlone), name) == std::end(kOnTheHostAlone))
+      all.push_back(name);
+  return all;
+}
+const auto kName = [](const auto& info) { return std::get<0>(info.param); };
+INSTANTIATE_TEST_SUITE_P(Cpu, WrongEntries,
+                         ::testing::Combine(::testing::ValuesIn(names(false)), ::testing::Values(false)), kName);
+INSTANTIATE_TEST_SUITE_P(Gpu, WrongEntries,
+                         ::testing::Combine(::testing::ValuesIn(names(true)), ::testing::Values(true)), kName);
+
+}  // namespace
+}  // namespace pyflame

@@ -1,0 +1,230 @@
+// Samples of elements that are computed in double: right results pass, whatever the order and the rounding of an implementation; a result that is wrong
+// in the last row, column or batch, that lacks a few terms, or a part of the epilogue, does not.
+#include "pyflame/runtime/samples.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "pyflame/ops/ops.h"
+#include "support/small_step.h"
+
+namespace pyflame {
+namespace {
+
+using test::SmallStep;
+
+constexpr DType kFloats[] = {DType::float64, DType::float32, DType::float16, DType::bfloat16};
+
+// Each dim's last place alone is wrong, and so is the first element.
+void expect_wrong_places_found(SmallStep& s, const std::vector<SampledElement>& sample) {
+  const Dims shape = s.result().shape;
+  const auto doubled = [](double x) { return 2 * x + 1; };
+  for (int d = 0; d < shape.size(); ++d)
+    EXPECT_GT(s.distance_where([&](const Dims& i, double x) { return i[d] == shape[d] - 1 ? doubled(x) : x; }, sample),
+              1)
+        << "the last place of dim " << d;
+  EXPECT_GT(s.distance_where(
+                [&](const Dims& i, double x) {
+                  return std::all_of(i.begin(), i.end(), [](int64_t at) { return at == 0; }) ? doubled(x) : x;
+                },
+                sample),
+            1);
+  EXPECT_GT(s.distance_where([&](const Dims&, double) { return NAN; }, sample), 1);
+  EXPECT_LE(s.distance_where([&](const Dims&, double x) { return x; }, sample), 1);
+}
+
+SmallStep::Change zero_from(int dim, int64_t first) {
+  return [=](const Dims& i, double x) { return i[dim] >= first ? 0 : x; };
+}
+
+TEST(Samples, Products) {
+  for (const DType d : kFloats)
+    for (const bool turned : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}{}", dtype_name(d), turned ? ", transposed" : ""));
+      SmallStep s;
+      const Operand a = s.input(d, {3, 40, 200}), b = s.input(d, {200, 50}, turned ? Dims{1, 200} : Dims{});
+      s.node(OpId::matmul, {a, b}, {3, 40, 50}, MatmulAttrs{});
+      const auto sample = s.sample();
+      EXPECT_EQ(sample.size(), 256U);
+      expect_wrong_places_found(s, sample);
+      EXPECT_GT(s.distance_with(b, zero_from(0, 192), sample), 1) << "the last terms are missing";
+    }
+}
+
+TEST(Samples, AllElementsOfASmallResult) {
+  SmallStep s;
+  s.node(OpId::matmul, {s.input(DType::bfloat16, {5, 64}), s.input(DType::bfloat16, {64, 7})}, {5, 7}, MatmulAttrs{});
+  const auto sample = s.sample();
+  EXPECT_EQ(sample.size(), 35U);
+  for (int64_t row = 0; row < 5; ++row)
+    for (int64_t column = 0; column < 7; ++column)
+      EXPECT_GT(s.distance_where(
+                    [&](const Dims& i, double x) {
+                      return i == Dims{row, column} ? x + 2 : x;
+                    },
+                    sample),
+                1);
+}
+
+TEST(Samples, LongSumsAreFewer) {
+  SmallStep s;
+  s.node(OpId::matmul, {s.input(DType::float32, {9, 1 << 18}), s.input(DType::float32, {1 << 18, 9})}, {9, 9},
+         MatmulAttrs{});
+  EXPECT_EQ(s.sample().size(), 64U);
+}
+
+// Rounds to so many bits behind the first one.
+double rounded_to(double x, int bits, bool truncated) {
+  int exponent = 0;
+  const double part = std::ldexp(std::frexp(x, &exponent), bits + 1);
+  return std::ldexp(truncated ? std::trunc(part) : std::nearbyint(part), exponent - bits - 1);
+}
+
+TEST(Samples, InputsThatMayBeRoundedTo10Bits) {
+  for (const auto precision : {MatmulPrecision::highest, MatmulPrecision::high})
+    for (const int64_t terms : {16, 200, 4000}) {
+      SCOPED_TRACE(fmt::format("{} terms", terms));
+      SmallStep s;
+      const Operand a = s.input(DType::float32, {20, terms}), b = s.input(DType::float32, {terms, 30});
+      s.node(OpId::matmul, {a, b}, {20, 30}, MatmulAttrs{static_cast<int64_t>(precision)});
+      const auto sample = s.sample();
+      const auto with_bits = [&](int bits, bool truncated) {
+        const auto round = [=](const Dims&, double x) { return rounded_to(x, bits, truncated); };
+        s.change(a, round);
+        return s.distance_with(b, round, sample);
+      };
+      EXPECT_GT(s.distance_with(b, zero_from(0, terms - 8), sample), 1);
+      EXPECT_LE(s.distance_with(
+                    b, [](const Dims&, double x) { return x; }, sample),
+                1);
+      if (precision == MatmulPrecision::highest) {
+        if (terms <= 200) {
+          EXPECT_GT(with_bits(10, false), 1);
+        }
+      } else {
+        EXPECT_LE(with_bits(10, true), 1);
+      }
+    }
+  SmallStep s;  // all terms are the same, so their errors do not cancel
+  const Operand a = s.input(DType::float32, {20, 1000}), b = s.input(DType::float32, {1000, 30});
+  const auto same = [](const Dims&, double) { return 1.0009; };
+  s.change(a, same), s.change(b, same);
+  s.node(OpId::matmul, {a, b}, {20, 30}, MatmulAttrs{static_cast<int64_t>(MatmulPrecision::high)});
+  const auto sample = s.sample();
+  const auto round = [](const Dims&, double x) { return rounded_to(x, 10, true); };
+  const auto round_more = [](const Dims&, double x) { return rounded_to(x, 7, true); };
+  s.change(a, round);
+  EXPECT_LE(s.distance_with(b, round, sample), 1);
+  EXPECT_GT(s.distance_with(b, round_more, sample), 0.4);
+}
+
+TEST(Samples, ProductsWithAnEpilogue) {
+  for (const DType d : kFloats)
+    for (const bool kept : {false, true})
+      for (const OpId activation : {OpId::relu, OpId::sigmoid, OpId::tanh}) {
+        SCOPED_TRACE(fmt::format("{}, {}{}", dtype_name(d), op_name(activation), kept ? ", the product is kept" : ""));
+        SmallStep s;
+        const Operand a = s.input(d, {40, 64}), b = s.input(d, {64, 50}), bias = s.input(d, {50}),
+                      residual = s.input(d, {40, 50}, {1, 40});
+        Operand x = s.node(OpId::matmul, {a, b}, {40, 50}, MatmulAttrs{}, !kept);
+        x = s.node(OpId::mul, {x, s.number(0.25, d)}, {40, 50}, NoAttrs{}, true);
+        x = s.node(OpId::add, {x, bias}, {40, 50}, NoAttrs{}, true);
+        x = s.node(activation, {x}, {40, 50}, NoAttrs{}, true);
+        s.node(OpId::add, {x, residual}, {40, 50});
+        const auto sample = s.sample();
+        EXPECT_EQ(sample.size(), kept ? 512U : 256U);
+        expect_wrong_places_found(s, sample);
+        EXPECT_GT(s.distance_with(bias, zero_from(0, 0), sample), 1) << "without the bias";
+        EXPECT_GT(s.distance_with(bias, zero_from(0, 48), sample), 1) << "without the end of the bias";
+        EXPECT_GT(s.distance_with(residual, zero_from(1, 49), sample), 1);
+        EXPECT_GT(s.distance_with(b, zero_from(0, 48), sample), 1) << "the last terms are missing";
+      }
+}
+
+TEST(Samples, AnEpilogueThatOverwritesTheProduct) {
+  SmallStep s;
+  const Operand a = s.input(DType::bfloat16, {40, 64}), b = s.input(DType::bfloat16, {64, 50});
+  const Operand product = s.node(OpId::matmul, {a, b}, {40, 50}, MatmulAttrs{}, true);
+  s.node(OpId::relu, {product}, {40, 50});
+  const auto sample = s.sample();
+  for (const SampledElement& e : sample) EXPECT_EQ(e.binding, s.result().binding);
+  expect_wrong_places_found(s, sample);
+}
+
+TEST(Samples, RandomNumbersHaveNone) {
+  SmallStep s;
+  const Operand a = s.input(DType::bfloat16, {40, 64}), b = s.input(DType::bfloat16, {64, 50});
+  const Operand product = s.node(OpId::matmul, {a, b}, {40, 50}, MatmulAttrs{}, true);
+  const Operand other = s.input(DType::bfloat16, {40, 50});
+  s.node(OpId::nextafter, {product, other}, {40, 50});
+  EXPECT_TRUE(s.sample().empty()) << "what follows a number depends on its last bit";
+}
+
+TEST(Samples, ElementsThatAreNotFiniteAreLeftOut) {
+  SmallStep s;
+  const Operand a = s.input(DType::float16, {40, 64}), b = s.input(DType::float16, {64, 50});
+  s.node(OpId::matmul, {a, b}, {40, 50}, MatmulAttrs{});
+  s.change(a, [](const Dims& i, double x) { return i[0] == 39 ? 60000 : i[0] == 0 ? INFINITY : x; });
+  const auto sample = s.sample();
+  EXPECT_FALSE(sample.empty());
+  for (const SampledElement& e : sample) EXPECT_TRUE(e.index[0] != 0 && e.index[0] != 39) << e.index.str();
+  s.run();
+  EXPECT_LE(s.distance(sample), 1);
+}
+
+struct ConvCase {
+  Dims image, weight, result;
+  ConvAttrs attrs;
+};
+const ConvCase kConvolutions[] = {
+    {{2, 6, 17, 13}, {9, 6, 3, 3}, {2, 9, 17, 13}, {1, 1, 1, 1, 1, 1, 1}},
+    {{2, 6, 17, 13}, {8, 3, 3, 2}, {2, 8, 8, 14}, {2, 1, 1, 1, 2, 1, 2}},
+    {{2, 6, 11, 1, 1}, {4, 6, 3, 1, 1}, {2, 4, 6, 1, 1}, {1, 1, 0, 0, 1, 1, 1, 0, 2, 1, 1}},
+};
+
+TEST(Samples, ConvolutionsAndTheirGradients) {
+  for (const DType d : kFloats)
+    for (const ConvCase& c : kConvolutions)
+      for (const OpId op : {OpId::conv2d, OpId::conv2d_grad_input, OpId::conv2d_grad_weight})
+        for (const bool channels_last : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} of {}, {}", op_name(op), dtype_name(d), c.result.str()));
+          SmallStep s;
+          const auto made = [&](const Dims& shape) {
+            return s.input(
+                d, shape, channels_last && shape.size() == 4 ? strides_of(shape, MemoryFormat::channels_last) : Dims{});
+          };
+          if (op == OpId::conv2d) s.node(op, {made(c.image), made(c.weight)}, c.result, c.attrs);
+          if (op == OpId::conv2d_grad_input) s.node(op, {made(c.result), made(c.weight)}, c.image, c.attrs);
+          if (op == OpId::conv2d_grad_weight) s.node(op, {made(c.result), made(c.image)}, c.weight, c.attrs);
+          expect_wrong_places_found(s, s.sample());
+        }
+}
+
+TEST(Samples, Attention) {
+  for (const DType d : kFloats)
+    for (const int64_t causal : {0, 1})
+      for (const bool masked : {false, true}) {
+        if (causal && masked) continue;
+        SCOPED_TRACE(fmt::format("{}{}{}", dtype_name(d), causal ? ", causal" : "", masked ? ", with a mask" : ""));
+        SmallStep s;
+        const Dims result{2, 4, 33, 16};
+        const Operand q = s.input(d, result), k = s.input(d, {2, 2, 40, 16}),
+                      v = s.input(d, {2, 2, 40, 16}, {2 * 40 * 16, 16, 2 * 16, 1});
+        std::vector<Operand> ins{q, k, v};
+        if (masked) ins.push_back(s.input(d, {1, 1, 33, 40}));
+        ins.push_back(s.number(0.25)), ins.push_back(s.number(37));
+        s.node(OpId::attention, ins, result, AttentionAttrs{causal, masked});
+        const auto sample = s.sample();
+        EXPECT_EQ(sample.size(), 48 * 17U);
+        expect_wrong_places_found(s, sample);
+        EXPECT_GT(s.distance_with(k, zero_from(2, 32), sample), 1) << "the last keys";
+        EXPECT_GT(s.distance_with(v, zero_from(2, 32), sample), 1) << "the last values";
+        if (masked) {
+          EXPECT_GT(s.distance_with(ins[3], zero_from(0, 0), sample), 1);
+        }
+      }
+}
+
+}  // namespace
+}  // namespace pyflame
