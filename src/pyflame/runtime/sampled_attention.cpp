@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "pyflame/ops/attrs.h"
 #include "pyflame/runtime/sums.h"

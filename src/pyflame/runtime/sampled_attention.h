@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "pyflame/backends/backend.h"
 #include "pyflame/runtime/sampled_inputs.h"
 
 namespace pyflame::sampled {

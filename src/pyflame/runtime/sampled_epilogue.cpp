@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <optional>
 
 namespace pyflame::sampled {
 
@@ -12,7 +12,9 @@ namespace {
 // The nodes with the elements as one dim, and the bytes of their operands.
 class Lists {
  public:
-  Lists(const std::vector<Dims>& at, bool rounded, Pointers inputs) : at_(at), rounded_(rounded), inputs_(inputs) {
+  // `bindings`: how many the step's graph has.
+  Lists(const std::vector<Dims>& at, bool rounded, Pointers inputs, size_t bindings)
+      : at_(at), rounded_(rounded), inputs_(inputs), made_(bindings) {
     graph_.device = Device{DeviceType::reference, 0};
   }
 
@@ -28,7 +30,8 @@ class Lists {
     Node list = n;
     for (Operand& o : list.ins)
       if (!o.is_param) o = input(o, n.outs[0].shape);
-    list.outs[0] = made_[n.outs[0].binding] = add(n.outs[0]);
+    list.outs[0] = add(n.outs[0]);
+    made_[n.outs[0].binding] = list.outs[0];
     results_.push_back(list.outs[0]);
     graph_.nodes.push_back(std::move(list));
     group_.nodes.push_back(NodeId(graph_.nodes.size() - 1));
@@ -65,7 +68,7 @@ class Lists {
   }
 
   Operand input(const Operand& o, const Dims& shape) {
-    if (const auto known = made_.find(o.binding); known != made_.end()) return known->second;
+    if (const std::optional<Operand>& known = made_[o.binding]) return *known;
     const Operand list = add(o);
     const Dims strides = broadcast_strides(o.shape, o.strides, shape);
     const auto* from = static_cast<const char*>(inputs_[o.binding]);
@@ -93,8 +96,8 @@ class Lists {
   const Pointers inputs_;
   Graph graph_;
   Group group_;
-  std::vector<std::vector<char>> bytes_;  // of each binding
-  std::map<BindingId, Operand> made_;     // the list of what the product or a node has written
+  std::vector<std::vector<char>> bytes_;             // of each binding
+  Indexed<BindingId, std::optional<Operand>> made_;  // the list of what the product or a node has written
   std::vector<Operand> results_;
 };
 
@@ -111,15 +114,16 @@ bool is_elementwise_node(const Node& n) {
 std::optional<Epilogue> Epilogue::of(const Problem& p) {
   Epilogue e;
   e.root_ = &p.root();
-  std::map<BindingId, const Operand*> made{{p.root().outs[0].binding, &p.root().outs[0]}};
+  e.bindings_ = p.graph.bindings.size();
+  Indexed<BindingId, const Operand*> made(e.bindings_);
+  made[p.root().outs[0].binding] = &p.root().outs[0];
   for (size_t i = 1; i < p.size(); ++i) {
     const Node& n = p.node(i);
     if (n.info().cls == OpClass::Reduce && p.group.summed >= 0) continue;
     if (!is_elementwise_node(n) || n.outs[0].shape != p.root().outs[0].shape) return std::nullopt;
     for (const Operand& o : n.ins)
       if (!o.is_param)
-        if (const auto m = made.find(o.binding); m != made.end() ? !same_elements(o, *m->second) : !p.group.stores(o))
-          return std::nullopt;
+        if (const Operand* m = made[o.binding]; m ? !same_elements(o, *m) : !p.group.stores(o)) return std::nullopt;
     made[n.outs[0].binding] = &n.outs[0];
     e.nodes_.push_back(&n);
   }
@@ -128,7 +132,7 @@ std::optional<Epilogue> Epilogue::of(const Problem& p) {
 
 std::vector<std::vector<double>> Epilogue::run(const std::vector<double>& product, const std::vector<Dims>& at,
                                                bool rounded, Pointers inputs, Params params) const {
-  Lists lists(at, rounded, inputs);
+  Lists lists(at, rounded, inputs, bindings_);
   lists.add_product(root_->outs[0], product);
   for (const Node* n : nodes_) lists.add_node(*n);
   return lists.run(params);

@@ -21,6 +21,7 @@ class Epilogue {
 
  private:
   const Node* root_ = nullptr;
+  size_t bindings_ = 0;  // of the graph
   std::vector<const Node*> nodes_;
 };
 

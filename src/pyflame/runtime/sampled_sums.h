@@ -1,7 +1,6 @@
 // Single elements of a product, a convolution or one of its gradients, directly from the definition and in double.
 #pragma once
-#include <optional>
-
+#include "pyflame/backends/backend.h"
 #include "pyflame/runtime/sampled_inputs.h"
 
 namespace pyflame::sampled {

@@ -3,8 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <map>
+#include <limits>
 
 #include "pyflame/runtime/sampled_attention.h"
 #include "pyflame/runtime/sampled_epilogue.h"
@@ -258,8 +257,8 @@ class Sample::Inputs {
 
  private:
   // Of each binding that is read.
-  static std::map<BindingId, int64_t> bytes_of(const Problem& p) {
-    std::map<BindingId, int64_t> bytes;
+  static Indexed<BindingId, int64_t> bytes_of(const Problem& p) {
+    Indexed<BindingId, int64_t> bytes(p.graph.bindings.size());
     for (size_t i = 0; i < p.size(); ++i)
       for (const Operand& o : p.node(i).ins)
         if (!o.is_param && p.group.stores(o))
@@ -267,13 +266,13 @@ class Sample::Inputs {
     return bytes;
   }
 
-  bool copy(const Frame& f, const std::map<BindingId, int64_t>& bytes) {
+  bool copy(const Frame& f, const Indexed<BindingId, int64_t>& bytes) {
     int64_t total = 0;
-    for (const auto& [b, n] : bytes) total += n;
+    for (const int64_t n : bytes) total += n;
     if (total > kMostBytes) return false;
-    for (const auto& [b, n] : bytes) {
-      if (!pointers_[b]) continue;
-      copies_.emplace_back(static_cast<size_t>(n));
+    for (const BindingId b : bytes.ids()) {
+      if (!pointers_[b] || bytes[b] == 0) continue;
+      copies_.emplace_back(static_cast<size_t>(bytes[b]));
       f.memory->to_host(copies_.back().data(), pointers_[b], copies_.back().size());
       pointers_[b] = copies_.back().data();
     }
@@ -303,11 +302,11 @@ void Sample::compute(const std::optional<Dims>& also) {
   const Frame& f = inputs_->frame;
   const Problem& p = inputs_->problem;
   all_.clear();
-  for (SampledElement& e : sampled_elements(p, inputs_->pointers(), f.window.params.data(), also)) {
+  for (const SampledElement& e : sampled_elements(p, inputs_->pointers(), f.window.params.data(), also)) {
     const SlotId slot = p.graph.bindings[e.binding].slot;
     if (!f.bases[slot]) continue;
     const int64_t start = static_cast<const char*>(f.pointers[e.binding]) - f.bases[slot];
-    all_.push_back({slot, start + e.at * dtype_size(e.dtype), std::move(e)});
+    all_.push_back({slot, start + e.at * dtype_size(e.dtype), e});
   }
 }
 
