@@ -272,7 +272,8 @@ void bind_model_files(nb::module_& m) {
       "Reads a file of torch.save or a TorchScript archive's weights. Nothing in it is executed. OSError, ValueError.");
   m.def("read_gguf_file", &read_gguf_file, "path"_a, "device"_a.none() = nb::none(), "packed"_a = false,
         "mapped"_a = false,
-        "Reads a GGUF file: (dict of tensors, metadata as JSON). Blocks of few bits become float32; with packed, "
+        "Reads the GGUF file at path: (dict of tensors, metadata as JSON). Blocks of few bits become float32; with "
+        "packed, "
         "matrices of "
         "types that quantized_linear takes stay as they are: (uint8 tensor of rows of blocks, name of the type, "
         "columns). With mapped, tensors in the host's memory refer to the file, which must not become shorter while "

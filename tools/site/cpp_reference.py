@@ -28,16 +28,15 @@ INTERNAL = [
         runtime/added.h runtime/address_space.h runtime/allocator.h runtime/blame.h runtime/choose.h runtime/communicators.h runtime/debug_memory.h
         runtime/debugged_run.h runtime/device_times.h runtime/event.h runtime/executor.h runtime/explain_log.h runtime/guard_pages.h runtime/in_flight.h
         runtime/kept.h runtime/libraries.h runtime/markers.h runtime/memory_log.h runtime/memory_trace.h runtime/oracle.h runtime/readback.h runtime/replayer.h
-        runtime/sums.h
-        runtime/searches.h runtime/segments.h runtime/state.h runtime/taint.h runtime/uninitialised.h"""),
+        runtime/sampled_*.h runtime/samples.h runtime/searches.h runtime/segments.h runtime/state.h runtime/sums.h runtime/taint.h runtime/uninitialised.h"""),
     ("tools of the library's own code: locks, threads, numbers of 16 bits, environment, logs", """
-        base/embedded.h base/env.h base/events.h base/exit.h base/fallbacks.h base/fork.h base/gpu_arch.h base/half.h base/indexed.h base/location.h
+        base/embedded.h base/env.h base/events.h base/exit.h base/fallbacks.h base/fork.h base/gpu_arch.h base/gpu_peaks.h base/half.h base/indexed.h base/location.h
         base/markers.h base/packages.h base/philox.h base/pool.h base/python.h base/ref.h base/signal_stack.h base/sqlite.h base/threads.h base/env.def"""),
     ("what a tensor is made of, and weights in the layouts of kernels", """
         tensor/alias.h tensor/float8.h tensor/gguf_blocks.h tensor/lasting.h tensor/layout.h tensor/print.h tensor/runtime_hooks.h tensor/storage.h
         tensor/weight_planes.h tensor/weight_tiles.h"""),
     ("what the functions of ops.h are made of", """
-        ops/attrs.h ops/complex.h ops/complex_scans.h ops/family.h ops/helpers.h ops/hides.h ops/op.h ops/ops.def ops/sequences.h ops/user_kernel.h
+        ops/attrs.h ops/complex.h ops/complex_scans.h ops/family.h ops/helpers.h ops/hides.h ops/op.h ops/ops.def ops/rows_of_blocks.h ops/sequences.h ops/user_kernel.h
         ops/view_dtype.h ops/windows.h"""),
     ("hooks for the library's own optimizers", "autograd/ready.h"),
     ("readers of one file format each, behind safetensors.h and checkpoint.h or called from Python", """
