@@ -131,7 +131,9 @@ def test_the_server(folder, model, tmp_path):
     ({}, lambda t: t.pop("token_types.weight"), "the file has no matrix 'token_types.weight'; got none"),
     ({}, lambda t: t.update({"cls.weight": np.zeros((1, 32), np.float32)}), "the weights do not fit the architecture 'bert'; got cls.weight"),
     ({}, lambda t: t.pop("blk.1.ffn_up.bias"), "encoder.layer.1.intermediate.dense.bias"),
-    ({"bert__embedding_length": 64}, None, "word_embeddings"),
+    ({"bert__embedding_length": 1 << 20}, None, "the file's metadata: bert.embedding_length does not fit the tensors; got 1048576; expected 32"),
+    ({"bert__block_count": 4096}, None, "bert.block_count does not fit the tensors; got 4096; expected 2"),
+    ({"bert__feed_forward_length": 1 << 24}, None, "bert.feed_forward_length does not fit the tensors; got 16777216; expected 48"),
 ])  # fmt: skip
 def test_files_that_do_not_fit(folder, tmp_path, changes, change, message):
     with pytest.raises((ValueError, RuntimeError), match=message):

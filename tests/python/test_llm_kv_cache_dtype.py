@@ -123,8 +123,9 @@ def test_blocks_move_with_their_scales(lm, name):
     _paged.Step(lm._network, pages, [_paged.Part(ids, 0, [1, 2], False)], 32, 8).run()
     assert all(x.dtype == _kv_cache.format_of(name) for x in [*pages.keys, *pages.values])
     saved = pages.saved([1, 2])
-    assert [x.shape[:3] for x in saved] == [(2 * lm.config.layers, 2, _paged.BLOCK)] * 2
-    assert sum(x.numel() * x.element_size() for x in saved) == 2 * block_bytes(lm, name)  # what the engine reckons with is what is there
+    [copy] = saved
+    assert [x.shape[:3] for x in copy.tensors()] == [(2 * lm.config.layers, 2, _paged.BLOCK)] * 2
+    assert sum(x.numel() * x.element_size() for x in copy.tensors()) == 2 * block_bytes(lm, name)  # what the engine reckons with is what is there
     pages.copy([(1, 3)])
     pages.restore([4], saved, [1])
     for x in [*pages.keys, *pages.values, *pages.key_scales, *pages.value_scales]:

@@ -150,6 +150,33 @@ def test_known_beginnings_come_back_from_host_memory(lm, monkeypatch, options):
         assert found[0][3]["prefix_cache_hits"] < enough["prefix_cache_hits"] == 4 * 80
 
 
+def test_copies_that_fail(lm, texts, monkeypatch, caplog):
+    """What cannot be copied is computed again, and nobody waits for ever."""
+    prompts, want = texts
+    saved, restore = _paged.Pages.saved, _paged.Pages.restore
+
+    def fails(*_):
+        raise MemoryError("no memory for a copy")
+
+    with Engine(lm, kv_cache_bytes=cache_of(lm, 9), swap_space=gib(lm, 100)) as engine:
+        monkeypatch.setattr(_paged.Pages, "saved", fails)
+        assert written(engine, prompts) == want and engine.stats()["swapped_out_tokens_total"] == 0 and engine.stats()["preemptions_total"] > 0
+        assert "could not be copied to host memory: no memory for a copy" in caplog.text
+        monkeypatch.setattr(_paged.Pages, "saved", saved)
+        failures = []
+
+        def fails_first(*arguments):
+            if len(failures) < 3 and len(failures) % 2 == 0:  # not twice in a row
+                failures.append(1)
+                fails()
+            failures.append(0)
+            restore(*arguments)
+
+        monkeypatch.setattr(_paged.Pages, "restore", fails_first)
+        assert written(engine, prompts) == want and sum(failures) == 2
+    assert is_free(engine)
+
+
 @pytest.mark.parametrize("value", [-1, True, "4", float("nan")])
 def test_swap_space_out_of_range(lm, value):
     with pytest.raises(ValueError, match=f"Engine: swap_space is out of range; got {value!r}; expected a number of GiB from 0 upwards"):

@@ -55,11 +55,21 @@ def _config(v, tensors):
             raise ValueError(f"llm: the file has no matrix '{name}'; got {'none' if t is None else tuple(t.shape)}; expected one, as files of encoders have")
         return t.shape[0]
 
+    def check(what, got, expected):
+        if got != expected:
+            raise ValueError(f"llm: {v.where}: {what} does not fit the tensors; got {got}; expected {expected}")
+
     hidden, heads = v.size("bert.embedding_length", most=1 << 20), v.size("bert.attention.head_count", most=1 << 16)
     if hidden % heads:
         raise ValueError(f"llm: {v.where}: the heads do not fit; got {heads} heads and embedding_length {hidden}; expected a divisor")
-    return BertConfig(vocab_size=rows("token_embd.weight"), hidden_size=hidden, num_hidden_layers=v.size("bert.block_count", most=4096), num_attention_heads=heads,
-                      intermediate_size=v.size("bert.feed_forward_length", most=1 << 24), max_position_embeddings=rows("position_embd.weight"), type_vocab_size=rows("token_types.weight"),
+    # What the model takes of memory is what the file has: a few bytes of metadata cannot ask for more.
+    vocabulary, layers, inner = rows("token_embd.weight"), v.size("bert.block_count", most=4096), v.size("bert.feed_forward_length", most=1 << 24)
+    check("bert.embedding_length", hidden, tensors["token_embd.weight"].shape[1])
+    check("bert.block_count", layers, len({name.split(".")[1] for name in tensors if name.startswith("blk.")}))
+    for i in range(layers):
+        check("bert.feed_forward_length", inner, rows(f"blk.{i}.ffn_up.weight"))
+    return BertConfig(vocab_size=vocabulary, hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads,
+                      intermediate_size=inner, max_position_embeddings=rows("position_embd.weight"), type_vocab_size=rows("token_types.weight"),
                       layer_norm_eps=v.get("bert.attention.layer_norm_epsilon", float, 1e-12))  # fmt: skip
 
 

@@ -22,6 +22,7 @@ BLOCK = 16  # tokens in a block
 # In a step with a part of a prompt: the fewest rows, and rows of logits; the fewest blocks of a table; the fewest texts of packed sequences.
 LEAST_ROWS, LEAST_BLOCKS, LEAST_TEXTS = 8, 16, 32
 LEAST_WIDTH = 8  # the fewest blocks of the table of a step that only writes: so many keys are one part of paged_attention in any case
+_COPY_BYTES = 64 << 20  # the most that a copy of blocks takes of the device's memory
 WASTE = 0  # the block that rows without a token write to; block manager: from 1 on
 
 
@@ -89,6 +90,19 @@ def reading_sizes(budget, tokens):
     return sorted(alone + beside, key=lambda size: max(size.written, size.read))
 
 
+class HostCopy:
+    """Contents of `count` blocks on their way from tensors of the device to host memory. The device goes on with other work meanwhile."""
+
+    def __init__(self, tensors, count):
+        self.count, self._tensors, self._readbacks = count, None, [_C._Readback(x) for x in tensors]
+
+    def tensors(self):
+        """The contents, tensors on the CPU, when they have arrived."""
+        if self._readbacks is not None:
+            self._tensors, self._readbacks = [r.wait() for r in self._readbacks], None
+        return self._tensors
+
+
 class Pages:
     """Keys and values of `count` blocks and the waste block: for each layer a tensor of shape ((count + 1) BLOCK, key heads, head size), written in place. kv_cache_dtype: as of
     the Engine. If that has 8 bits, each layer also has key_scales and value_scales, ((count + 1) BLOCK, key heads). longest: the most tokens of a text, which decides about LongRoPE's factors, and
@@ -96,7 +110,7 @@ class Pages:
     size however many there are."""
 
     def __init__(self, network, count, kv_cache_dtype="auto", longest=1, texts=1):
-        c, self.texts = network.config, texts
+        c, self.texts, self.block_bytes, self._coming = network.config, texts, block_bytes(network, kv_cache_dtype), []
         self.long = network.is_long(longest)
         network.reserve(longest, self.long)
         self.dtype, self.format = network.dtype, format_of(kv_cache_dtype)
@@ -131,16 +145,44 @@ class Pages:
         return dequantized(k, of_blocks(self.key_scales[layer]), self.dtype), dequantized(v, of_blocks(self.value_scales[layer]), self.dtype)
 
     def saved(self, blocks):
-        """The contents of blocks, as tensors in host memory: keys and values of all layers, and their scales where there are any, each of shape (tensors, blocks, BLOCK, key heads, …)."""
-        slots = self._slots(blocks)
-        with no_grad():
-            return [_C.stack([x.index_select(0, slots) for x in family]).reshape(len(family), len(blocks), BLOCK, *family[0].shape[1:]).cpu() for family in self._families()]
+        """The contents of blocks, a list of HostCopy. They are on their way to host memory: settle() waits for them."""
+        copies = [HostCopy(self._contents_of(group), len(group)) for group in self._groups(blocks)]
+        self._coming += copies
+        return copies
 
     def restore(self, blocks, saved, places):
         """Writes what saved() returned into blocks: for each one the place among those that were saved."""
+        begin = 0
+        for copy in saved:
+            here = [(block, place - begin) for block, place in zip(blocks, places) if begin <= place < begin + copy.count]
+            for group in self._groups(here):
+                self._write_contents(*zip(*group), copy.tensors())
+            begin += copy.count
+
+    def settle(self):
+        """Waits until what saved() returned is in host memory; until then it takes the device's memory, too."""
+        coming, self._coming = self._coming, []
+        for copy in coming:
+            copy.tensors()
+
+    def _groups(self, items):
+        """The items of a copy in groups: of a few sizes, because each size has a program of its own, and none with more than _COPY_BYTES."""
+        most = 1 << max(0, (_COPY_BYTES // self.block_bytes).bit_length() - 1)
+        while items:
+            size = min(most, 1 << len(items).bit_length() - 1)
+            yield items[:size]
+            items = items[size:]
+
+    def _contents_of(self, blocks):
+        """The contents of blocks: keys and values of all layers, and their scales where there are any, each of shape (tensors, blocks, BLOCK, key heads, …)."""
+        slots = self._slots(blocks)
+        with no_grad():
+            return [_C.stack([x.index_select(0, slots) for x in family]).reshape(len(family), len(blocks), BLOCK, *family[0].shape[1:]) for family in self._families()]
+
+    def _write_contents(self, blocks, places, tensors):
         slots, places = self._slots(blocks), _C.tensor(np.array(places, dtype=np.int64), device="cpu")
         with no_grad():
-            for family, contents in zip(self._families(), saved):
+            for family, contents in zip(self._families(), tensors):
                 contents = contents.index_select(1, places).to(slots.device).reshape(len(family), len(blocks) * BLOCK, *family[0].shape[1:])
                 for x, content in zip(family, contents):
                     x.index_copy_(0, slots, content)

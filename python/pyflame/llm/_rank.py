@@ -55,6 +55,7 @@ class _Rank:
             step.logits()
         else:
             step.start(*start)
+        self._pages.settle()
         self._before = step
 
     def copy(self, pairs):

@@ -210,9 +210,14 @@ class RankPages(Pages):
     def saved(self, blocks):
         workers = self._workers
         workers._saved += 1
-        workers.send("save", workers._saved, list(blocks))
-        found = _Saved(super().saved(blocks))
-        found.key = workers._saved
+        key = workers._saved
+        workers.send("save", key, list(blocks))
+        try:
+            found = _Saved(super().saved(blocks))
+        except BaseException:
+            workers._forgotten.append(key)
+            raise
+        found.key = key
         weakref.finalize(found, workers._forgotten.append, found.key).atexit = False
         return found
 

@@ -53,20 +53,21 @@ class Text:
         return found
 
 
-def prompts(args, tokenizer, vocabulary):
-    """The Texts to write: of a file, or random tokens. The same seed gives the same ones. ValueError for a file without prompts."""
-    random, lengths = np.random.default_rng(args.seed), _lengths.lengths_of(args)
+def prompts(args, tokenizer, vocabulary, lengths=None, count=None):
+    """The Texts to write, `count` or args.num_prompts: of a file, or random tokens. The same seed gives the same ones. lengths: of lengths_of(), where these texts continue a file of lengths.
+    ValueError for a file without prompts."""
+    random, lengths, count = np.random.default_rng(args.seed), lengths or _lengths.lengths_of(args), args.num_prompts if count is None else count
     if args.dataset is None:
         special = tokenizer.special_ids if tokenizer else frozenset()
         usable = np.array([i for i in range(vocabulary) if i not in special])
-        pairs = [lengths.pair(random) for _ in range(args.num_prompts)]
+        pairs = [lengths.pair(random) for _ in range(count)]
         return [Text([int(i) for i in random.choice(usable, read)], wanted) for read, wanted in pairs]
     with open(args.dataset, encoding="utf-8") as f:
         lines = [line for line in f.read().splitlines() if line.strip()]
     if not lines:
         raise ValueError(f"bench llm: the file has no prompts; got '{args.dataset}' without a line; expected a prompt in each line")
     found = []
-    for i in range(args.num_prompts):
+    for i in range(count):
         line = lines[i % len(lines)]
         document = None
         if line.lstrip().startswith("{"):
@@ -349,11 +350,10 @@ def _offline(args):
             seconds = run_engine(engine, texts, sampling)
             return _say(args, f"throughput: {len(texts)} texts at once, at most {engine.max_num_seqs} running", {**summary(texts, seconds, dict(args.goodput)), **_guessed(before, engine.stats())}, str(lm._network.device))
         for size in args.batch_sizes:
-            texts, total, before = [], 0.0, {}
+            texts, total, before, lengths = [], 0.0, {}, _lengths.lengths_of(args)
             for i in range(args.iters + 1):  # the first run compiles for this size, and is in no figure
                 args.seed += 1  # other tokens, so that no prompt is known already
-                batch = (prompts(args, lm.tokenizer, lm._known()) * size)[:size]
-                batch = [Text(list(t.ids), t.wanted) for t in batch]
+                batch = prompts(args, lm.tokenizer, lm._known(), lengths, size)
                 before = before if i > 1 else engine.stats()
                 seconds = run_engine(engine, batch, sampling)
                 if i > 0:

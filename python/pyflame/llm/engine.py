@@ -48,6 +48,7 @@ FREE_SHARE = 0.75  # on a GPU it may have this share of what is free there; the 
 _log = logging.getLogger("pyflame.llm")
 END_SECONDS = 10.0  # that close(drain=False) gives the other ranks to end the step that runs
 CHUNKS = (128, 64, 32, 16)  # sizes of a prompt's parts with batch_invariant
+PROMPT_ROWS = 256  # tokens of prompts whose log probabilities a step finds at most: each has float32 logits over the vocabulary
 
 
 def default_texts(device):
@@ -122,8 +123,8 @@ class Engine(Intake):
     batch_invariant: a request with a seed gives the same bits alone and in any batch, because each token is computed in a product of the same shape always.
     Without it, products have as many rows as the step needs; their results, and so logits, may differ in the last bits from batch to batch.
     speculative_config: how tokens are guessed, a SpeculativeConfig or a dict; None: not at all. lora_modules: a dict of names and PEFT's folders.
-    swap_space: GiB of host memory for the keys and values of requests that are preempted, and in what these leave, of known beginnings that are evicted. Where it has room they are copied there and back,
-    otherwise they are computed again.
+    swap_space: GiB of host memory for the keys and values of requests that are preempted. The rest of it keeps beginnings of earlier texts that had to leave the device. What finds no room there is computed
+    again.
     kv_cache_dtype: what keys and values are stored as, by vLLM's names: 'auto', the model's dtype; 'fp8' or 'fp8_e4m3', 'fp8_e5m2', 'int8': 8 bits, rounded with a float32 scale for each token
     and head, so that the cache has room for more tokens. It holds for a draft model, too.
     kv_cache_gate: how much worse such a cache may make the perplexity of a short text, as a part of it, or None. It is measured when the engine begins, and logged; the text is read twice for that.
@@ -227,6 +228,7 @@ class Engine(Intake):
             self._rows = self._invariant_rows()
         self._to_warm_up, self._warm_ids, self._warm_step = collections.deque(self._sizes_to_warm_up()), None, None
         self._waiting, self._running = Queue(), []  # those that run are sorted
+        self._cannot_schedule = False  # whether the last attempt has failed
         self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total", "iteration_tokens_total"), 0)
         self._step_sizes = [0] * (len(STEP_TOKENS) + 1)  # how many steps had so many tokens
         if self._swap_count:
@@ -305,7 +307,7 @@ class Engine(Intake):
         if len(ids) < 2:
             raise ValueError(f"Engine: kv_cache_gate cannot be measured; got {len(ids)} tokens in a text of max_model_len {self.max_model_len}; expected two at least; hint: kv_cache_gate=None")
         for name in ("auto", self.kv_cache_dtype):
-            self._pages = self._new_pages(-(-len(ids) // BLOCK), name)
+            self._pages = self._new_pages(-(-len(ids) // BLOCK), name, self.max_model_len)
             losses.append(_kv_cache_gate.loss(self._new_step, ids))
         self._pages = None
         self.kv_cache_check = _kv_cache_gate.CacheCheck(self.kv_cache_dtype, len(ids) - 1, *map(_kv_cache_gate.perplexity, losses), _kv_cache_gate.change(*losses), time.perf_counter() - begin)
@@ -556,11 +558,19 @@ class Engine(Intake):
             return True
         self._warm_ids = self._warm_step = None  # the steps of requests come between
         with self._wake:
-            ended = self._take_ended()
-            passes = self._schedule()
+            ended, passes, error = self._take_ended(), [], None
+            try:
+                passes = self._schedule()
+            except Exception as e:  # such as no memory to copy blocks
+                if self._cannot_schedule:
+                    raise  # it was so with new blocks, too
+                error = e
             done = self._closing and not (self._waiting or self._running)
         for r, finished in ended:
             self._deliver(r, finished)
+        self._cannot_schedule = error is not None
+        if error is not None:
+            self._failed([], error)
         for parts in passes:
             if not self._compute(parts):
                 break
@@ -649,6 +659,8 @@ class Engine(Intake):
         """Adds the next part of a prompt if there is room for it. Returns the rest of the budget."""
         if self._chunk is None:
             size = min(len(r.ids) - r._computed, budget)
+            if r._reads_prompt:  # each of its tokens has logits
+                size = min(size, PROMPT_ROWS - sum(p.wanted for other, p in chunks if other._reads_prompt))
         else:  # parts begin at multiples of the chunk's size; a step has one at least
             size = min(self._chunk, len(r.prompt_ids) - r._computed) if budget >= self._chunk or not chunks else 0
         room = (len(r._blocks) + self._blocks.available) * BLOCK - r._computed
@@ -673,12 +685,13 @@ class Engine(Intake):
     def _preempt(self, r):
         """Takes the blocks and the place of a running request. It is computed again later; a beam whose candidates are known need not be."""
         count = -(-r._computed // BLOCK)
-        swapped = (r._computed, self._pages.saved(r._blocks[:count])) if r._candidates is None and count > 0 and self._make_swap_room(count) else None
+        saved = self._saved(r._blocks[:count]) if r._candidates is None and count > 0 else None
+        computed = r._computed
         self._remove(r)
-        if swapped is not None:
-            r._swapped = swapped
+        if saved is not None:
+            r._swapped = computed, saved
             self._swap_blocks -= count
-            self._totals["swapped_out_tokens_total"] += swapped[0]
+            self._totals["swapped_out_tokens_total"] += computed
         if r._candidates is None:
             self._waiting.add(r)
         self._totals["preemptions_total"] += 1
@@ -691,19 +704,28 @@ class Engine(Intake):
             self._blocks.forget_saved()
         return True
 
-    def _save_evicted(self, blocks):
-        """The contents of blocks that are evicted, or None where host memory has no room for them. No step that has begun writes to these blocks, because no request holds them."""
+    def _saved(self, blocks):
+        """The contents of blocks in host memory, or None where there is no room for them. What is lost is computed again."""
         if not self._make_swap_room(len(blocks)):
             return None
-        self._totals["swapped_out_tokens_total"] += len(blocks) * BLOCK
-        return self._pages.saved(blocks)
+        try:
+            return self._pages.saved(blocks)
+        except MemoryError as e:
+            _log.warning("keys and values of %d tokens could not be copied to host memory: %s", len(blocks) * BLOCK, e)
+            return None
+
+    def _save_evicted(self, blocks):
+        """The contents of blocks that are evicted. No step that has begun writes to these blocks, because no request holds them."""
+        saved = self._saved(blocks)
+        if saved is not None:
+            self._totals["swapped_out_tokens_total"] += len(blocks) * BLOCK
+        return saved
 
     def _hold(self, found):
         """The blocks of a known beginning, held. What was evicted is copied back."""
         blocks, restores = self._blocks.hold_found(found)
-        for data, targets, places in restores:
-            self._pages.restore(targets, data, places)
-            self._totals["cpu_prefix_cache_hits"] += len(targets) * BLOCK
+        for saved, targets, places in restores:
+            self._pages.restore(targets, saved, places)
             self._totals["swapped_in_tokens_total"] += len(targets) * BLOCK
         return blocks
 
@@ -711,12 +733,14 @@ class Engine(Intake):
         """Copies what is in host memory back, behind what was found in blocks of others. There are blocks for the whole text."""
         computed, saved = r._swapped
         begin, end = len(r._blocks), -(-computed // BLOCK)
-        if end > begin:
-            taken = self._blocks.take(end - begin)
-            self._pages.restore(taken, saved, range(begin, end))
-            self._totals["swapped_in_tokens_total"] += computed - r._computed
-            r._blocks, r._computed = r._blocks + taken, computed
-        self._forget_swapped(r)
+        try:
+            if end > begin:
+                taken = self._blocks.take(end - begin)
+                self._pages.restore(taken, saved, range(begin, end))
+                self._totals["swapped_in_tokens_total"] += computed - r._computed
+                r._blocks, r._computed = r._blocks + taken, computed
+        finally:  # where it fails, the text is computed again
+            self._forget_swapped(r)
 
     def _forget_swapped(self, r):
         if r._swapped is not None:
@@ -753,11 +777,11 @@ class Engine(Intake):
         if -(-len(r.ids) // BLOCK) - len(there) > self._blocks.available - self._blocks.kept_among(there):
             return None
         self._waiting.begin(r)
+        bisect.insort(self._running, r)  # from here on it is among the requests that an error ends or puts back
         blocks = self._hold(found)
         r._blocks, r._computed, r._registered, r._content = blocks, len(blocks) * BLOCK, len(blocks), found[-1].content if found else r._root
         if r._swapped is not None:
             self._swap_in(r)
-        bisect.insort(self._running, r)
         if r._began is None:  # and not again after it was preempted
             r._began, r.num_cached_tokens = time.monotonic(), r._computed
             if r._beams is not None and r._beams.num_cached_tokens is None:
@@ -765,6 +789,8 @@ class Engine(Intake):
             self._totals["prompt_tokens_total"] += len(r.prompt_ids)
             self._totals["prefix_cache_queries"] += len(r.prompt_ids) * looks_up
             self._totals["prefix_cache_hits"] += r._computed
+            if self._swap_count:
+                self._totals["cpu_prefix_cache_hits"] += (len(found) - len(there)) * BLOCK
         return r
 
     # A step.
@@ -789,6 +815,7 @@ class Engine(Intake):
                 error = e  # the tokens of this pass are right
             try:
                 found = step.chosen()
+                self._pages.settle()  # what was copied before the step that runs now
             except Exception as e:
                 self._failed([r for r, _ in parts if r.finished is None], e)
                 return False
