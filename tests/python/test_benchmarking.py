@@ -247,6 +247,11 @@ def test_records_show_no_secrets_of_a_command():
     words = ["llm", "m.gguf", "--api_key", "k1", "--api-key=k2", "--url", "http://user:k3@host/v1", "--max_num_batched_tokens", "8", "--kv_cache_dtype", "int8"]
     shown = ["llm", "m.gguf", "--api_key", "(not shown)", "--api-key=(not shown)", "--url", "http://host/v1", "--max_num_batched_tokens", "8", "--kv_cache_dtype", "int8"]
     assert environment.without_secrets(words) == shown
+    for word, want in (("http://u:p@ss@host/v1", "http://host/v1"), ("http://u:a/b@host", "http://host"), ("https://host/v1?api_key=k&x=1", "https://host/v1?(not shown)"), ("Authorization: Bearer k", "(not shown)"), ("bearer k", "(not shown)"),
+                       ("a@b.py", "a@b.py"), ("what?", "what?")):
+        assert environment.without_secrets([word]) == [want]
+    assert environment.without_secrets(["--apikey", "k", "--db-passwd=p"]) == ["--apikey", "(not shown)", "--db-passwd=(not shown)"]
+    assert environment.settings({"PYFLAME_STORE": "http://u:p@host"}) == {"PYFLAME_STORE": "http://host"}
 
 
 def test_the_commit_is_that_of_the_programs_folder(monkeypatch):

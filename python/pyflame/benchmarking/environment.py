@@ -19,7 +19,7 @@ KFD = pathlib.Path("/sys/class/kfd/kfd")  # AMD's processes on GPUs, and the num
 # Variables that change how fast something is: those that `pyflame doctor` judges, and those of NVIDIA's software and of threads.
 SETTINGS = ("PYFLAME_", "HSA", "HIP_", "ROC", "AMD_", "GPU_", "DEBUG_CLR_", "DEBUG_HIP_", "HIPBLASLT_", "MIOPEN_", "TENSILE_", "AITER_", "NCCL_", "RCCL_", "PYTORCH_", "TORCH", "VLLM_", "TRITON_", "OPTIMIZE_EPILOGUE",
             "WORLD_SIZE", "CUDA_", "CUBLAS", "CUDNN_", "NVIDIA_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "MALLOC_", "LD_PRELOAD")
-SECRETS = {"AUTH", "CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWORD", "SECRET", "TOKEN"}  # words in names of variables whose values no record shows
+SECRETS = {"APIKEY", "AUTH", "AUTHORIZATION", "CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWD", "PASSWORD", "SECRET", "TOKEN"}  # words in names of variables whose values no record shows
 
 
 def is_gpu(device):
@@ -208,20 +208,27 @@ def _is_secret(name):
     return bool(SECRETS & set(re.split(r"[_-]", name.upper())))
 
 
+def _shown(text):
+    """A text without passwords and queries of addresses, and without what a header says who asks with."""
+    if re.match(r"(authorization:|bearer\s)", text.strip(), re.IGNORECASE):
+        return "(not shown)"
+    return re.sub(r"(://[^\s?]*\?)\S+", r"\1(not shown)", re.sub(r"(://)\S*@", r"\1", text))
+
+
 def without_secrets(words):
-    """The words of a command line. The values of options such as --api_key, and passwords in addresses, are not shown."""
+    """The words of a command line. The values of options such as --api_key are not shown, nor what _shown() leaves out of the others."""
     shown, hide = [], False
     for word in words:
         name, equals, _ = word.partition("=")
         is_option = name.startswith("--") and _is_secret(name[2:])
-        shown.append("(not shown)" if hide else f"{name}=(not shown)" if is_option and equals else re.sub(r"(://)[^/@\s]*@", r"\1", word))
+        shown.append("(not shown)" if hide else f"{name}=(not shown)" if is_option and equals else _shown(word))
         hide = is_option and not equals
     return shown
 
 
 def settings(variables):
     """Those of these environment variables that a figure can depend on, in order. The value of a secret is not shown."""
-    return {k: "(not shown)" if _is_secret(k) else v for k, v in sorted(variables.items()) if k.startswith(SETTINGS)}
+    return {k: "(not shown)" if _is_secret(k) else _shown(v) for k, v in sorted(variables.items()) if k.startswith(SETTINGS)}
 
 
 def describe(device, fn=None, file=None):
