@@ -84,9 +84,10 @@ def test_all_that_an_engine_does(folder, tmp_path):
         with LLM(folder, tensor_parallel_size=size, kv_cache_bytes=11 * 16 * 2 * 4 * 2 * 16 * 4 // size, max_model_len=100, **options) as llm:
             texts = llm.generate(PROMPTS * 2, SamplingParams(max_tokens=40, temperature=0, ignore_eos=True), lora_request=[None, "a"] * 4)
             beams = llm.beam_search(PROMPTS[0], BeamSearchParams(beam_width=3, max_tokens=8))
-            found.append(([o.outputs[0].token_ids for o in texts], [s.tokens for s in beams[0].sequences]))
+            again = [llm.generate({"prompt_token_ids": [5 + i] * 70}, SamplingParams(max_tokens=4, temperature=0, ignore_eos=True))[0].outputs[0].token_ids for i in (0, 1, 2, 0)]  # the first one's blocks were evicted
+            found.append(([o.outputs[0].token_ids for o in texts], [s.tokens for s in beams[0].sequences], again))
             stats.append(llm.engine.stats())
-    assert found[0] == found[1] and found[0][0][0] != found[0][0][1]
+    assert again[0] == again[3] and found[0] == found[1] and found[0][0][0] != found[0][0][1]
     assert all(s["swapped_in_tokens_total"] and s["cpu_prefix_cache_hits"] and s["spec_decode_num_accepted_tokens"] for s in stats)
 
 
