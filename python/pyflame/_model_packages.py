@@ -1,5 +1,4 @@
 """Models in installed packages: the name of a package stands for the model in it."""
-import importlib.metadata
 import os
 import sys
 
@@ -12,6 +11,8 @@ def model_in(op, path):
     path = os.fsdecode(path)
     if os.path.exists(path) or os.path.basename(path) != path or path.endswith((".gguf", ".json")):
         return path
+    import importlib.metadata  # takes a good part of the time of `import pyflame.llm`
+
     try:
         files = importlib.metadata.files(path) or []
     except (importlib.metadata.PackageNotFoundError, ValueError):
