@@ -88,11 +88,31 @@ constexpr Impl kRight{"right", accepts_all, make_right}, kAlsoRight{"also right"
     kWrongInsideToo{"wrong inside too", accepts_all, make_wrong_inside},
     kSpecialPlace{"special", accepts_all, make_special};
 
+// An implementation that enumerates two others: what is wrong inside, and what is right.
+class TwoOthers final : public Configurations {
+ public:
+  std::vector<std::string> list(const Problem&) const override { return {}; }
+  bool enumerates() const override { return true; }
+  std::unique_ptr<Enumeration> enumerate(const Problem&) const override { return std::make_unique<Places>(); }
+  std::unique_ptr<Executable> make(const Problem& p, const std::string& configuration) const override {
+    return configuration == "inside" ? make_wrong_inside(p) : make_right(p);
+  }
+
+ private:
+  struct Places final : Enumeration {
+    size_t size() const override { return 2; }
+    std::optional<std::string> at(size_t place) const override { return place == 0 ? "inside" : "right"; }
+  };
+};
+const TwoOthers kTwoOthers;
+const Impl kEnumerates{"enumerates", accepts_all, make_right, &kTwoOthers};
+
 // --- a program of one step on a device
 
 class OneStep {
  public:
-  OneStep(SmallStep& s, Device device, const Impl& own, const std::vector<const Impl*>& others)
+  OneStep(SmallStep& s, Device device, const Impl& own, const std::vector<const Impl*>& others,
+          std::vector<const Impl*> enumerating = {})
       : memory_(device_memory(device)) {
     s.graph().device = device;
     program_.backend = find_backend(device.type);
@@ -102,6 +122,7 @@ class OneStep {
     const Problem problem{program_.graph, step.group};
     step.impl = own.name, step.executable = own.make(problem);
     for (const Impl* i : others) step.others.push_back({i, ""});
+    step.enumerating = std::move(enumerating);
     note_slots(problem, step);
     window_.device = device;
     for (const Param& p : s.params()) window_.params.push_back(p);
@@ -240,9 +261,10 @@ class WrongEntries : public ::testing::TestWithParam<std::tuple<std::string, boo
     set_choices_file(before_);
   }
 
-  std::optional<Replacement> tune(const Impl& own, const std::vector<const Impl*>& others) {
+  std::optional<Replacement> tune(const Impl& own, const std::vector<const Impl*>& others,
+                                  const std::vector<const Impl*>& enumerating = {}) {
     ::testing::internal::CaptureStderr();
-    auto winner = OneStep(step_, where_, own, others).tune();
+    auto winner = OneStep(step_, where_, own, others, enumerating).tune();
     said_ = ::testing::internal::GetCapturedStderr();
     return winner;
   }
@@ -339,6 +361,15 @@ TEST_P(WrongEntries, CandidatesThatAgreedWithAWrongOwnEntryAreLookedAtAgain) {
   EXPECT_EQ(winner->candidate.name(), "right");
   EXPECT_EQ(found()["right"], "sound");
   expect_wrong("wrong inside"), expect_wrong("wrong inside too");
+}
+
+TEST_P(WrongEntries, EnumeratedCandidatesThatWereLookedAtAreLookedAtAgain) {
+  expect_not_in_sample();
+  const auto winner = tune(kWrongInside, {}, {&kEnumerates});
+  ASSERT_TRUE(winner);
+  EXPECT_EQ(winner->candidate.name(), "enumerates:right");
+  EXPECT_EQ(found()["enumerates:right"], "sound");
+  expect_wrong("wrong inside"), expect_wrong("enumerates:inside");
 }
 
 TEST_P(WrongEntries, WhereAllAreWrongNoneIsTheTruth) {
