@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -124,10 +126,50 @@ struct Place {
   int64_t byte = 0;
 };
 
+// Where two results differ: by how much, and that as a part of what was allowed.
+struct Difference {
+  double part, size;
+  Place place;
+};
+
+// Those that are the widest parts, these first. There are at most kMost of them.
+class Differences {
+ public:
+  static constexpr size_t kMost = 4096;
+  void add(const Difference& d) {
+    all_.push_back(d);
+    if (all_.size() == 2 * kMost) shorten();
+  }
+  std::vector<Difference> take() {
+    shorten();
+    std::stable_sort(all_.begin(), all_.end(), wider);
+    return std::exchange(all_, {});
+  }
+
+ private:
+  static bool wider(const Difference& a, const Difference& b) { return a.part > b.part; }
+  void shorten() {
+    if (all_.size() <= kMost) return;
+    std::nth_element(all_.begin(), all_.begin() + kMost, all_.end(), wider);
+    all_.resize(kMost);
+  }
+  std::vector<Difference> all_;
+};
+
+// The difference of two values; infinity if one of them is not finite and the other is, or is another one.
+template <class T>
+double difference_of(T x, T y) {
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  const double p = static_cast<double>(static_cast<Wide>(x)), q = static_cast<double>(static_cast<Wide>(y));
+  if (std::isfinite(p) && std::isfinite(q)) return std::fabs(p - q);
+  return p == q || (std::isnan(p) && std::isnan(q)) ? 0 : INFINITY;
+}
+
 // The largest difference relative to the largest value, as a part of what is allowed for the dtype; infinity if one of two values
-// is not finite and the other is. Of each output so much is allowed in any case.
+// is not finite and the other is. Of each output so much is allowed in any case. `found` is told of each element for which that is not enough.
 double distance(const std::vector<char>& a, const std::vector<char>& b, const std::vector<Output>& outputs,
-                const std::vector<double>& in_any_case = {}, Place* widest = nullptr) {
+                const std::vector<double>& in_any_case = {},
+                const std::function<void(const Difference&)>& found = nullptr) {
   double worst = 0;
   size_t at = 0, output = 0;
   for (const Output& o : outputs) {
@@ -136,16 +178,12 @@ double distance(const std::vector<char>& a, const std::vector<char>& b, const st
       const auto* x = reinterpret_cast<const T*>(a.data() + at);
       const auto* y = reinterpret_cast<const T*>(b.data() + at);
       double scale = 0, difference = 0;
-      size_t there = 0;
-      for (size_t i = 0; i < o.nbytes / sizeof(T); ++i) {
+      const size_t count = o.nbytes / sizeof(T);
+      for (size_t i = 0; i < count; ++i) {
         using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
-        const double p = static_cast<double>(static_cast<Wide>(x[i])), q = static_cast<double>(static_cast<Wide>(y[i]));
-        if (!std::isfinite(p) || !std::isfinite(q)) {
-          if (!(p == q || (std::isnan(p) && std::isnan(q)))) difference = INFINITY, there = i;
-          continue;
-        }
-        scale = std::max(scale, std::fabs(p));
-        if (std::fabs(p - q) > difference) difference = std::fabs(p - q), there = i;
+        difference = std::max(difference, difference_of(x[i], y[i]));
+        const double p = std::fabs(static_cast<double>(static_cast<Wide>(x[i])));
+        if (std::isfinite(p) && std::isfinite(static_cast<double>(static_cast<Wide>(y[i])))) scale = std::max(scale, p);
       }
       // Sums in another order differ by many roundings of float32 and float64, but 16-bit results are rounded once, at the end.
       const double allowed = o.dtype == DType::bfloat16  ? 4 * 7.8e-3
@@ -153,10 +191,11 @@ double distance(const std::vector<char>& a, const std::vector<char>& b, const st
                              : o.dtype == DType::float64 ? kRoundings * 2.2e-16
                              : is_float(o.dtype)         ? kRoundings * 1.2e-7
                                                          : 1e-30;
-      const double part = difference / std::max(least, std::max(scale, 1e-30) * allowed);
-      if (part <= worst) return;
-      worst = part;
-      if (widest) *widest = {output, static_cast<int64_t>(there * sizeof(T))};
+      const double most = std::max(least, std::max(scale, 1e-30) * allowed);
+      worst = std::max(worst, difference / most);
+      for (size_t i = 0; found && difference > most && i < count; ++i)
+        if (const double d = difference_of(x[i], y[i]); d > most)
+          found({d / most, d, {output, static_cast<int64_t>(i * sizeof(T))}});
     });
     at += o.nbytes, ++output;
   }
@@ -244,16 +283,19 @@ class Trial {
   // Whether it is known what is right, without any of the entrants.
   bool knows_right() const { return oracle_ || sample_; }
 
-  // With what it is known.
-  const char* standard() const {
-    return oracle_ ? "the reference implementation" : "a sample of elements in double precision";
-  }
-
-  // How what was expected until now is wrong, if another result has shown it. Then the next right result is expected.
-  std::optional<Sample::Difference> take_disproved() {
+  // An entry whose result was expected until now, and how it is wrong.
+  struct Disproved {
+    std::string entry;
+    Sample::Difference how;
+  };
+  // If the last check has shown that what was expected is wrong. Then the next right result is expected.
+  std::optional<Disproved> take_disproved() {
     if (disproved_) expected_.clear();
     return std::exchange(disproved_, std::nullopt);
   }
+
+  // What the sample says of the last result that was wrong there.
+  const std::string& where() const { return where_; }
 
   // Whether it computes the right result. The first run also compiles and loads the kernel.
   bool check(Entrant& e) {
@@ -332,7 +374,8 @@ class Trial {
   void take_sample() {
     try {
       sample_ = Sample::of(f_, k_);
-    } catch (const Error& error) {  // the step itself will say so
+    } catch (const std::bad_alloc&) {  // there is none; the step itself may have the memory
+    } catch (const Error& error) {     // the step itself will say so
       if (error.kind() == ErrorKind::Device) throw;
     }
   }
@@ -342,22 +385,52 @@ class Trial {
     Sample::Difference sampled = difference_at_sample(got);
     m.error = sampled.error;
     if (m.error <= 1) {
-      if (expected_.empty()) expected_ = got;
-      m.error = std::max(m.error, difference(got));
-      if (m.error > 1 && sample_) sampled = decide(got);
+      if (expected_.empty()) expected_ = got, expected_of_ = m.entry;
+      const double other = difference(got);
+      if (other > 1 && sample_) sampled = decide(got), m.error = sampled.error;
+      else m.error = std::max(m.error, other);
     }
     m.sound = m.error <= 1;
     if (m.sound) return;
     m.note = fmt::format("its result differs by {:.3g} times what is allowed", m.error);
-    if (sampled.error > 1) m.note += ": " + sampled.where;
+    where_ = sampled.where;
+    if (!where_.empty()) m.note += ": " + where_;
   }
 
-  // Where a result that is right at the sample differs most from what is expected, the element says which of them is wrong.
+  // Where a result that is right at the sample differs most from what is expected, the element says which of them is wrong. If both are right there, or the
+  // element has no bound, it is the next one. Nothing is known to be wrong where that says nothing.
   Sample::Difference decide(const std::vector<char>& got) {
-    if (!sample_->add(outputs_[widest_.output].slot, widest_.byte)) return {};
-    Sample::Difference mine = difference_at_sample(got), expected = difference_at_sample(expected_);
-    if (mine.error <= 1 && expected.error > 1) disproved_ = std::move(expected);
-    return mine;
+    constexpr int kMostCompared = 4;
+    int compared = 0;
+    for (const Difference& d : disputed(got)) {
+      const SlotId slot = outputs_[d.place.output].slot;
+      if (d.size <= 2 * sample_->most_allowed(slot)) continue;  // those that were added since allow more
+      const Sample::Added added = add_to_sample(slot, d.place.byte);
+      if (added == Sample::Added::too_long) break;
+      if (added == Sample::Added::unknown) return {d.part, ""};
+      if (added == Sample::Added::open) continue;
+      Sample::Difference mine = difference_at_sample(got), expected = difference_at_sample(expected_);
+      if (expected.error > 1) disproved_ = Disproved{expected_of_, std::move(expected)};
+      if (mine.error > 1 || disproved_) return mine;
+      if (++compared == kMostCompared) break;
+    }
+    return difference_at_sample(got);
+  }
+
+  std::vector<Difference> disputed(const std::vector<char>& got) const {
+    Differences all;
+    distance(expected_, got, outputs_, twice_allowed(), [&](const Difference& d) {
+      if (!sample_->is_open(outputs_[d.place.output].slot, d.place.byte)) all.add(d);
+    });
+    return all.take();
+  }
+
+  Sample::Added add_to_sample(SlotId slot, int64_t byte) {
+    try {
+      return sample_->add(slot, byte);
+    } catch (const std::bad_alloc&) {
+      return Sample::Added::too_long;
+    }
   }
 
   Sample::Difference difference_at_sample(const std::vector<char>& got) const {
@@ -388,7 +461,7 @@ class Trial {
   // By how much a result differs from what is expected, as a part of what is allowed.
   double difference(const std::vector<char>& got) {
     if (oracle_ && oracle_->sum()) return *distance_of_sums(*oracle_->sum(), expected_, got, magnitudes_);
-    const double error = distance(expected_, got, outputs_, twice_allowed(), &widest_);
+    const double error = distance(expected_, got, outputs_, twice_allowed());
     return error > 1 && oracle_ ? error / allowance() : error;
   }
 
@@ -410,9 +483,10 @@ class Trial {
   const size_t k_;
   const std::vector<Output> outputs_;
   std::optional<Oracle> oracle_;
-  std::optional<Sample> sample_;                 // where there is no oracle
-  Place widest_;                                 // where the last result differed most from what is expected
-  std::optional<Sample::Difference> disproved_;  // what is expected was found to be wrong
+  std::optional<Sample> sample_;        // where there is no oracle
+  std::string where_;                   // what it said last
+  std::string expected_of_;             // the entry whose result is expected, where there is no oracle
+  std::optional<Disproved> disproved_;  // it was found to be wrong
   std::optional<double> allowance_;
   std::vector<char> before_;  // the outputs' bytes before the search; empty: the step writes all of them
   std::vector<char> expected_;
@@ -437,14 +511,17 @@ void measure_warm(Trial& trial, std::vector<Entrant>& all, size_t in) {
   for (size_t i = 0; i < in; ++i) all[i].measured.warm_us = quantile(all[i].us, 0.5);
 }
 
-// An implementation that is taken without a measurement computes something else than the op means.
-void report_wrong(const Measurement& own, const char* standard, const std::string& problem, bool replaced) {
-  fmt::print(
-      stderr,
-      "pyflame: {} computes something else than {}; got {:.3g} times the difference that is allowed, for {}; {}; hint: "
-      "this is an error of PyFlame or of a library, please report this line\n",
-      own.entry, standard, own.error, problem,
-      replaced ? "another implementation computes it from now on" : "no other implementation is right");
+// An implementation that is taken without a measurement computes something else than the op means. `where`: what a sample says.
+void report_wrong(const Measurement& own, const std::string& where, const std::string& problem, bool replaced) {
+  const std::string what = where.empty()
+                               ? fmt::format(
+                                     "computes something else than the reference implementation; got {:.3g} times the "
+                                     "difference that is allowed, for {}",
+                                     own.error, problem)
+                               : fmt::format("is wrong in {}: {} (computed in double precision)", problem, where);
+  fmt::print(stderr, "pyflame: {} {}; {}; hint: this is an error of PyFlame or of a library, please report this line\n",
+             own.entry, what,
+             replaced ? "another implementation computes it from now on" : "no other implementation is right");
 }
 
 // The entrants of a step's search, the step's own first, and what was measured of all others.
@@ -495,16 +572,39 @@ class Search {
     }
   }
 
-  // Whether what was expected until now was wrong. It is the own entrant's result, unless that was wrong before.
-  void find_disproved() {
-    const std::optional<Sample::Difference> how = trial_.take_disproved();
-    if (!how || wrong_own_) return;
-    Measurement own = all_[0].measured;
-    own.sound = false, own.us = 1e30, own.error = how->error;
-    own.note = fmt::format("its result differs by {:.3g} times what is allowed: {}", how->error, how->where);
+  // Whether an entrant is right. Its result may show that the one that was expected until now is wrong; then it is checked anew.
+  bool check(Entrant& e) {
+    bool right = trial_.check(e);
+    while (const auto disproved = trial_.take_disproved()) {
+      drop(*disproved);
+      right = trial_.check(e);
+    }
+    return right;
+  }
+
+  // What agreed with the wrong one may be wrong in the same way.
+  void drop(const Trial::Disproved& disproved) {
     ++g_stats.unsound;
-    wrong_own_ = std::move(own);
-    throw OwnIsWrong{};
+    if (!wrong_own_) {  // what is expected is the own one's result
+      wrong_own_ = wrong(all_[0].measured, disproved.how), wrong_where_ = disproved.how.where;
+      throw OwnIsWrong{};
+    }
+    std::vector<Entrant> others = std::exchange(all_, {});
+    for (Entrant& e : others) {
+      if (e.measured.entry == disproved.entry) dropped_.push_back(wrong(e.measured, disproved.how));
+      else keep(std::move(e));
+    }
+  }
+
+  static Measurement wrong(Measurement m, const Sample::Difference& how) {
+    m.sound = false, m.us = 1e30, m.error = how.error;
+    m.note = fmt::format("its result differs by {:.3g} times what is allowed: {}", how.error, how.where);
+    return m;
+  }
+
+  void keep(Entrant e) {
+    if (e.executable && check(e)) all_.push_back(std::move(e));
+    else dropped_.push_back(std::move(e.measured));
   }
 
   bool add_own() {
@@ -518,13 +618,14 @@ class Search {
       in_ = 1;
       return true;
     }
-    if (trial_.knows_right() && own.measured.error > 1) wrong_own_ = own.measured;  // it ran
+    if (trial_.knows_right() && own.measured.error > 1)
+      wrong_own_ = own.measured, wrong_where_ = trial_.where();  // it ran
     return false;
   }
 
   // The fastest of the right ones, however slow.
   std::optional<Replacement> instead_of_own(size_t k) {
-    report_wrong(*wrong_own_, trial_.standard(), key_, !all_.empty());
+    report_wrong(*wrong_own_, wrong_where_, key_, !all_.empty());
     const auto best =
         std::min_element(all_.begin(), all_.begin() + static_cast<ptrdiff_t>(in_),
                          [](const Entrant& a, const Entrant& b) { return a.measured.us < b.measured.us; });
@@ -539,6 +640,7 @@ class Search {
     e.candidate = c;
     e.measured.entry = c.name();
     tried_.insert(e.measured.entry);
+    if (!wrong_own_) looked_at_.push_back(c);
     choices_.begin(here_, op_, key_, e.measured.entry);
     try {
       e.executable = c.make(problem_);
@@ -546,10 +648,7 @@ class Search {
       if (error.kind() == ErrorKind::Device) throw;
       e.measured.sound = false, e.measured.us = 1e30, e.measured.note = error.what();
     }
-    const bool right = e.executable && trial_.check(e);
-    find_disproved();
-    if (right) all_.push_back(std::move(e));
-    else dropped_.push_back(std::move(e.measured));
+    keep(std::move(e));
   }
 
   // Successive halving among the first `in` entrants: those that stay in the race are at the front, the step's own first. Those that
@@ -656,11 +755,15 @@ class Search {
     for (const Opened& o : opened) g_stats.not_looked_at += o.so_far.size - o.so_far.looked;
   }
 
-  // All of them at once, where the step's own entrant is wrong.
+  // All of them at once, where the step's own entrant is wrong. Those that were looked at before that was known are looked at again, whatever
+  // the budget, because they were compared with the wrong result. Some of them may be in the file as right ones.
   void try_instead() {
+    std::set<std::string> again;
+    for (const Candidate& c : looked_at_)
+      if (again.insert(c.name()).second) add(c);
     for (const Candidate& c : step_.others) {
       if (!budget_.left()) break;
-      add(c);
+      if (!again.contains(c.name())) add(c);
     }
     std::vector<Opened> opened = open_enumerations();
     for (Opened& o : opened) {
@@ -719,7 +822,9 @@ class Search {
   size_t in_ = 0;
   std::set<std::string> tried_;
   std::vector<Measurement> dropped_;
+  std::vector<Candidate> looked_at_;      // while the own entrant was expected to be right
   std::optional<Measurement> wrong_own_;  // by the oracle or the sample
+  std::string wrong_where_;               // what the sample says of it
 };
 
 bool has_candidates(const Step& s) { return !s.others.empty() || !s.enumerating.empty(); }
@@ -735,7 +840,12 @@ std::optional<Replacement> time_entries(const Frame& f, size_t k) {
   const Step& step = f.program.steps[k];
   if (!has_candidates(step) || !step.executable || g_stats.spent_ms >= tune_budget_ms()) return std::nullopt;
   if (works_in_place(f, step)) return std::nullopt;  // it cannot run twice
-  return Search(f, k).run(k);
+  try {
+    return Search(f, k).run(k);
+  } catch (const std::bad_alloc&) {  // the step itself may have the memory
+    Choices::in(choices_file()).passed();
+    return std::nullopt;
+  }
 }
 
 ChoiceStats choice_stats() { return g_stats; }

@@ -18,6 +18,9 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 // Of an exponential, whose argument was computed in the type of the sums: GPUs have fast ones.
 double rounding_of_exponentials(DType d) { return 8 * rounding_of_sums(d); }
 
+// By so much a subnormal number of float16 may be rounded. The errors of many small probabilities can have one sign: all become 0.
+constexpr double kSubnormal = 0x1p-25;
+
 double scale_of(const Node& n, int tensors, Params params) {
   return params[n.ins[static_cast<size_t>(tensors)].param].as_f64();
 }
@@ -71,13 +74,26 @@ std::vector<AttentionRows::Score> AttentionRows::scores(int64_t batch, int64_t h
   return all;
 }
 
+bool AttentionRows::is_padding(int64_t batch, int64_t head, int64_t query) const {
+  return has_padding() && masked(0, batch, head, query, query) == -kInf;
+}
+
+// Drops keys whose weight is 0 in any case, such as those that a mask with the least number of a dtype hides. The largest score.
+double AttentionRows::drop_zeros(std::vector<Score>& all) {
+  constexpr double kVanishes = 745;  // exp(-kVanishes) is the least double
+  double top = -kInf, at_least = -kInf;
+  for (const Score& s : all) top = std::max(top, s.value), at_least = std::max(at_least, s.value - s.error);
+  std::erase_if(all, [&](const Score& s) { return s.value + s.error < at_least - kVanishes; });
+  return top;
+}
+
 std::optional<AttentionRow> AttentionRows::row(int64_t batch, int64_t head, int64_t query) const {
-  if (padding_ && mask_ && masked(0, batch, head, query, query) == -kInf) return std::nullopt;
+  if (is_padding(batch, head, query)) return std::nullopt;
   const DType dtype = node_.outs[0].dtype;
   std::vector<Score> all = scores(batch, head, query);
   AttentionRow row;
-  double top = -kInf, total = 0;
-  for (const Score& s : all) top = std::max(top, s.value);
+  const double top = drop_zeros(all);
+  double total = 0;
   for (Score& s : all) total += s.value = std::exp(s.value - top);
   row.lse = all.empty() ? -kInf : top + std::log(total);
   row.lse_allowed = rounding_of_exponentials(dtype) + 4 * unit_in_last_place(row.lse, DType::float32);
@@ -93,16 +109,20 @@ void AttentionRows::add_values(AttentionRow& row, const std::vector<Score>& weig
   const double order = static_cast<double>(weights.size()) * rounding_of_sums(dtype);
   const int64_t first = batch * v_.stride(0) + head / (q_.shape()[1] / v_.shape()[1]) * v_.stride(1);
   for (int64_t i = 0; i < v_.shape()[3]; ++i) {
-    double value = 0, magnitude = 0, errors = 0, squares = 0;
+    double value = 0, magnitude = 0, errors = 0, squares = 0, vanished = 0;
     const auto of = [&](const Score& w) { return v_[first + w.key * v_.stride(2) + i * v_.stride(3)]; };
     for (const Score& w : weights) value += w.value * of(w), magnitude += w.value * std::fabs(of(w));
+    // Implementations may multiply the values of hidden keys by 0: there is no bound if one is not finite.
+    for (int64_t s = 0; s < keys_; ++s) value += 0 * v_[first + s * v_.stride(2) + i * v_.stride(3)];
     for (const Score& w : weights) {
       const double error = w.value * (std::expm1(w.error) * std::fabs(of(w) - value) + once * std::fabs(of(w)));
       errors += error, squares += error * error;
+      if (dtype == DType::float16) vanished += std::min(w.value, kSubnormal) * std::fabs(of(w));
     }
     row.values.push_back(value);
     row.allowed.push_back(2 * unit_in_last_place(value, dtype) + once * std::fabs(value) +
-                          std::min(errors, kDeviations * std::sqrt(squares)) + (order + exponential) * magnitude);
+                          std::min(errors, kDeviations * std::sqrt(squares)) + vanished +
+                          (order + exponential) * magnitude);
   }
 }
 

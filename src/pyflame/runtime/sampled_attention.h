@@ -20,7 +20,10 @@ class AttentionRows {
   AttentionRows(const Node& node, Pointers inputs, Params params);
   // Multiplications of one row.
   int64_t cost() const;
-  // Nothing: the op's definition leaves this row open, because the query is padding.
+  // Whether the op's definition leaves the row open, because the query is padding.
+  bool is_padding(int64_t batch, int64_t head, int64_t query) const;
+  bool has_padding() const { return padding_ && mask_; }
+  // Nothing: the op's definition leaves this row open.
   std::optional<AttentionRow> row(int64_t batch, int64_t head, int64_t query) const;
 
  private:
@@ -29,6 +32,7 @@ class AttentionRows {
     int64_t key;
   };
   std::vector<Score> scores(int64_t batch, int64_t head, int64_t query) const;
+  static double drop_zeros(std::vector<Score>& all);
   double masked(double score, int64_t batch, int64_t head, int64_t query, int64_t key) const;
   void add_values(AttentionRow& row, const std::vector<Score>& weights, int64_t batch, int64_t head) const;
 

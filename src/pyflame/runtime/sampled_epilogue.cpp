@@ -2,6 +2,7 @@
 #include "pyflame/runtime/sampled_epilogue.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -28,6 +29,9 @@ class Lists {
 
   void add_node(const Node& n) {
     Node list = n;
+    bool wide = n.outs[0].dtype == DType::float64;
+    for (const Operand& o : n.ins) wide = wide && (o.is_param || o.dtype == DType::float64);
+    units_.push_back(wide ? 0x1p-52 : 0x1p-23);
     for (Operand& o : list.ins)
       if (!o.is_param) o = input(o, n.outs[0].shape);
     list.outs[0] = add(n.outs[0]);
@@ -45,14 +49,72 @@ class Lists {
       find_backend(DeviceType::reference)->impls(problem).back().make(problem)->run({pointers.data(), params, nullptr});
     std::vector<std::vector<double>> values;
     for (const Operand& o : results_) {
-      const Elements list(o, pointers[o.binding]);
       std::vector<double>& to = values.emplace_back();
-      for (size_t i = 0; i < at_.size(); ++i) to.push_back(list[static_cast<int64_t>(i)]);
+      for (size_t i = 0; i < at_.size(); ++i) to.push_back(value(o, i, params));
     }
     return values;
   }
 
+  // After run(): of each node's result, what the roundings of its function and of those before it can make of it.
+  std::vector<std::vector<double>> roundings(Params params) const {
+    Indexed<BindingId, std::vector<double>> largest(bytes_.size()), error(bytes_.size());
+    for (const BindingId b : pointers_ids()) largest[b].assign(at_.size(), 0), error[b].assign(at_.size(), 0);
+    std::vector<std::vector<double>> all;
+    for (size_t n = 0; n < group_.nodes.size(); ++n) {
+      const Node& node = graph_.nodes[group_.nodes[n]];
+      const BindingId out = node.outs[0].binding;
+      for (size_t i = 0; i < at_.size(); ++i) {
+        largest[out][i] = std::fabs(value(node.outs[0], i, params));
+        double before = 0;
+        for (size_t k = 0; k < node.ins.size(); ++k) {
+          const Operand& in = node.ins[k];
+          largest[out][i] = std::max(largest[out][i], std::fabs(value(in, i, params)));
+          if (in.is_param) continue;
+          largest[out][i] = std::max(largest[out][i], largest[in.binding][i]);
+          if (error[in.binding][i] > 0) before += slope(node, k, i, params) * error[in.binding][i];
+        }
+        error[out][i] = before + kRoundings * units_[n] * largest[out][i] + step(node, i, units_[n], params);
+      }
+      all.push_back(error[out]);
+    }
+    return all;
+  }
+
  private:
+  static constexpr double kRoundings = 4;  // of one function, in units in the last place of the largest value
+
+  double value(const Operand& o, size_t i, Params params) const {
+    if (o.is_param) return params[o.param].as_f64();
+    return element(o.dtype, bytes_[o.binding.index()].data() + i * static_cast<size_t>(dtype_size(o.dtype)));
+  }
+
+  // About the most by which a change of input k changes the result.
+  double slope(const Node& n, size_t k, size_t i, Params params) const {
+    const auto in = [&](size_t which) { return std::fabs(value(n.ins[which], i, params)); };
+    constexpr double kOfGates = 1.25;  // of GELU and SiLU, and of their gradients
+    switch (n.op) {
+      case OpId::exp: return std::fabs(value(n.outs[0], i, params));
+      case OpId::mul: return in(1 - k);
+      case OpId::div: return 1 / in(1);
+      case OpId::leaky_relu: return std::max(1.0, in(1));
+      case OpId::gelu:
+      case OpId::gelu_tanh:
+      case OpId::silu: return kOfGates;
+      case OpId::gelu_grad:
+      case OpId::gelu_tanh_grad:
+      case OpId::silu_grad: return k == 0 ? kOfGates * in(1) : kOfGates;
+      default: return 1;
+    }
+  }
+
+  // What an exponential or the step of softplus at its threshold adds.
+  double step(const Node& n, size_t i, double unit, Params params) const {
+    if (n.op == OpId::exp)  // its argument is rounded, too
+      return kRoundings * unit * std::fabs(value(n.ins[0], i, params) * value(n.outs[0], i, params));
+    if (n.op != OpId::softplus) return 0;
+    return std::log1p(std::exp(-value(n.ins[2], i, params))) / std::fabs(value(n.ins[1], i, params));
+  }
+
   IdRange<BindingId> pointers_ids() const { return {BindingId(0), BindingId(bytes_.size())}; }
 
   // A list of its elements.
@@ -99,14 +161,50 @@ class Lists {
   std::vector<std::vector<char>> bytes_;             // of each binding
   Indexed<BindingId, std::optional<Operand>> made_;  // the list of what the product or a node has written
   std::vector<Operand> results_;
+  std::vector<double> units_;  // in the last place of 1, of what each node is computed in
 };
 
 bool same_elements(const Operand& a, const Operand& b) { return a.shape == b.shape && a.strides == b.strides; }
 
-bool is_elementwise_node(const Node& n) {
-  const OpInfo& info = n.info();
-  return is_elementwise(info.cls) && !info.index_matters && !info.bits_kept && n.op != OpId::nextafter &&
-         n.outs.size() == 1;
+// Functions without a step. What follows a step can change by much where a right product changes by little.
+bool is_continuous(OpId op) {
+  switch (op) {
+    case OpId::cast:
+    case OpId::neg:
+    case OpId::abs:
+    case OpId::exp:
+    case OpId::tanh:
+    case OpId::sigmoid:
+    case OpId::relu:
+    case OpId::leaky_relu:
+    case OpId::gelu:
+    case OpId::gelu_tanh:
+    case OpId::silu:
+    case OpId::softplus:
+    case OpId::gelu_grad:
+    case OpId::gelu_tanh_grad:
+    case OpId::silu_grad:
+    case OpId::add:
+    case OpId::sub:
+    case OpId::mul:
+    case OpId::div:
+    case OpId::maximum:
+    case OpId::minimum:
+    case OpId::where: return true;
+    default: return false;
+  }
+}
+
+// The input that must not follow from the product, as the result has a step there; -1: none.
+int input_with_step(OpId op) { return op == OpId::where ? 0 : op == OpId::div ? 1 : -1; }
+
+bool takes(const Node& n) {
+  if (n.outs.size() != 1 || !is_continuous(n.op) || !is_float(n.outs[0].dtype)) return false;
+  for (size_t k = 0; k < n.ins.size(); ++k) {
+    const bool is_condition = n.op == OpId::where && k == 0;
+    if (!n.ins[k].is_param && !is_condition && !is_float(n.ins[k].dtype)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -120,10 +218,14 @@ std::optional<Epilogue> Epilogue::of(const Problem& p) {
   for (size_t i = 1; i < p.size(); ++i) {
     const Node& n = p.node(i);
     if (n.info().cls == OpClass::Reduce && p.group.summed >= 0) continue;
-    if (!is_elementwise_node(n) || n.outs[0].shape != p.root().outs[0].shape) return std::nullopt;
-    for (const Operand& o : n.ins)
-      if (!o.is_param)
-        if (const Operand* m = made[o.binding]; m ? !same_elements(o, *m) : !p.group.stores(o)) return std::nullopt;
+    if (!takes(n) || n.outs[0].shape != p.root().outs[0].shape) return std::nullopt;
+    for (size_t k = 0; k < n.ins.size(); ++k) {
+      const Operand& o = n.ins[k];
+      if (o.is_param) continue;
+      const Operand* m = made[o.binding];
+      if (m ? !same_elements(o, *m) : !p.group.stores(o)) return std::nullopt;
+      if (m && static_cast<int>(k) == input_with_step(n.op)) return std::nullopt;
+    }
     made[n.outs[0].binding] = &n.outs[0];
     e.nodes_.push_back(&n);
   }
@@ -136,6 +238,15 @@ std::vector<std::vector<double>> Epilogue::run(const std::vector<double>& produc
   lists.add_product(root_->outs[0], product);
   for (const Node* n : nodes_) lists.add_node(*n);
   return lists.run(params);
+}
+
+std::vector<std::vector<double>> Epilogue::roundings(const std::vector<double>& product, const std::vector<Dims>& at,
+                                                     Pointers inputs, Params params) const {
+  Lists lists(at, false, inputs, bindings_);
+  lists.add_product(root_->outs[0], product);
+  for (const Node* n : nodes_) lists.add_node(*n);
+  lists.run(params);
+  return lists.roundings(params);
 }
 
 }  // namespace pyflame::sampled

@@ -10,7 +10,8 @@ namespace pyflame::sampled {
 
 class Epilogue {
  public:
-  // Nothing: a node computes something else, such as random numbers, or other elements than the product's.
+  // Nothing: a node computes other elements than the product's, or is not one of the functions from floats to floats without a step. What follows from a
+  // comparison, a rounding or a random number has no bound.
   static std::optional<Epilogue> of(const Problem& p);
 
   // The nodes, in order. A node whose sums are taken beside the product (Group::summed) is not among them.
@@ -18,6 +19,11 @@ class Epilogue {
   // What each node computes where the product has these values at these indices. Rounded: each value to its dtype. Otherwise all are float64.
   std::vector<std::vector<double>> run(const std::vector<double>& product, const std::vector<Dims>& at, bool rounded,
                                        Pointers inputs, Params params) const;
+
+  // How far each of them may be off because of the roundings of these functions alone: near a zero of one this is much more than a unit in the last place.
+  // 4 units in the last place of the largest value that leads to the element, for each function.
+  std::vector<std::vector<double>> roundings(const std::vector<double>& product, const std::vector<Dims>& at,
+                                             Pointers inputs, Params params) const;
 
  private:
   const Node* root_ = nullptr;

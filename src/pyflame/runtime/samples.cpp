@@ -18,12 +18,13 @@ namespace {
 
 constexpr int64_t kMostElements = 256, kLeastElements = 64, kMostCorners = 32;
 constexpr int64_t kMostRows = 48, kLeastRows = 8;  // of attention
-constexpr int64_t kMostWork = int64_t{1} << 24;    // multiplications
+constexpr int64_t kUsualWork = int64_t{1} << 24;   // multiplications
+constexpr int64_t kMostWork = int64_t{1} << 26;    // with those of elements that are added
 constexpr int64_t kMostBytes = int64_t{1} << 30;   // of a device's memory that are copied to the host
 
 // How many of this size, each with so much work.
 int64_t affordable(int64_t most, int64_t least, int64_t work) {
-  return std::clamp(kMostWork / std::max<int64_t>(1, work), least, most);
+  return std::clamp(kUsualWork / std::max<int64_t>(1, work), least, most);
 }
 
 // A corner: the last place of some of the dims, and the first one of the others. `which` has a bit for each dim that has two places, the last one first.
@@ -107,25 +108,12 @@ bool stays(const Problem& p, size_t node, const Operand& o) {
 // A product or convolution with what is elementwise behind it.
 class SampledProduct {
  public:
-  SampledProduct(const Problem& p, const SumOfProducts& sum, Epilogue epilogue, Pointers pointers, Params params,
-                 const std::optional<Dims>& also)
-      : p_(p), epilogue_(std::move(epilogue)), pointers_(pointers), params_(params) {
-    const Node& root = p.root();
-    const Sums sums(root, pointers);
-    std::vector<double> magnitudes;
-    std::vector<Dims> places = chosen(root.outs[0].shape, affordable(kMostElements, kLeastElements, sum.terms));
-    if (also) places.push_back(*also);
-    for (const Dims& index : places) {
-      const Sum s = sums(index);
-      if (!(s.magnitude < largest_of(sum.dtype))) continue;  // partial sums may overflow, or it is no number
-      at_.push_back(index), values_.push_back(s.value), magnitudes.push_back(s.magnitude);
-    }
-    const double greatest = magnitudes.empty() ? 0 : *std::max_element(magnitudes.begin(), magnitudes.end());
-    for (size_t i = 0; i < at_.size(); ++i)
-      allowed_.push_back(allowed_difference(sum, values_[i], magnitudes[i], greatest));
-  }
+  SampledProduct(const Problem& p, const SumOfProducts& sum, Epilogue epilogue, Pointers pointers, Params params)
+      : p_(p), sum_(sum), epilogue_(std::move(epilogue)), pointers_(pointers), params_(params) {}
 
-  std::vector<SampledElement> elements() {
+  // At these indices. `greatest`: of the sums of absolute values; those of other elements of the sample count, too.
+  std::vector<SampledElement> elements(const std::vector<Dims>& places, double& greatest) {
+    compute(places, greatest);
     List list;
     if (at_.empty()) return {};
     const Operand& product = p_.root().outs[0];
@@ -135,6 +123,19 @@ class SampledProduct {
   }
 
  private:
+  void compute(const std::vector<Dims>& places, double& greatest) {
+    const Sums sums(p_.root(), pointers_);
+    std::vector<double> magnitudes;
+    for (const Dims& index : places) {
+      const Sum s = sums(index);
+      if (!(s.magnitude < largest_of(sum_.dtype))) continue;  // partial sums may overflow, or it is no number
+      at_.push_back(index), values_.push_back(s.value), magnitudes.push_back(s.magnitude);
+      greatest = std::max(greatest, s.magnitude);
+    }
+    for (size_t i = 0; i < at_.size(); ++i)
+      allowed_.push_back(allowed_difference(sum_, values_[i], magnitudes[i], greatest));
+  }
+
   bool is_wanted(size_t node, const Operand& o) const { return is_stored(p_, pointers_, o) && stays(p_, node, o); }
 
   // The values of the nodes where each element of the product is off by a part of what is allowed for it.
@@ -144,11 +145,13 @@ class SampledProduct {
     return epilogue_.run(product, at_, rounded, pointers_, params_);
   }
 
-  // The epilogue of what the product may be at the most and at the least, and with each value rounded to its dtype, says what is allowed.
+  // The epilogue of what the product may be at the most and at the least, and with each value rounded to its dtype, says what is allowed,
+  // beside the rounding of the functions themselves.
   void add_results(List& list) const {
     const auto exact = values(0, false);
+    const auto roundings = epilogue_.roundings(values_, at_, pointers_, params_);
     std::vector<std::vector<std::vector<double>>> others;
-    for (const double part : {-1.0, 0.0, 1.0})
+    for (const double part : {-1.0, -0.5, 0.0, 0.5, 1.0})
       for (const bool rounded : {false, true})
         if (part != 0 || rounded) others.push_back(values(part, rounded));
     for (size_t n = 0; n < exact.size(); ++n) {
@@ -158,7 +161,7 @@ class SampledProduct {
         double spread = 0;
         for (const auto& o : others) spread = wider(spread, o[n][i] - exact[n][i]);
         const double units = is_float(out.dtype) ? 2 * unit_in_last_place(exact[n][i], out.dtype) : 0;
-        list.add(out, at_[i], exact[n][i], 2 * spread + units);
+        list.add(out, at_[i], exact[n][i], 2 * spread + units + roundings[n][i]);
       }
     }
   }
@@ -174,6 +177,7 @@ class SampledProduct {
   }
 
   const Problem& p_;
+  const SumOfProducts sum_;
   const Epilogue epilogue_;
   const Pointers pointers_;
   const Params params_;
@@ -181,15 +185,10 @@ class SampledProduct {
   std::vector<double> values_, allowed_;  // of the product
 };
 
-std::vector<SampledElement> sampled_attention(const Problem& p, Pointers pointers, Params params,
-                                              const std::optional<Dims>& also) {
-  const Node& n = p.root();
-  const Operand &out = n.outs[0], &lse = n.outs[1];
-  const AttentionRows rows(n, pointers, params);
-  const Dims& q = n.ins[0].shape;
+std::vector<SampledElement> sampled_attention(const Problem& p, Pointers pointers, const AttentionRows& rows,
+                                              const std::vector<Dims>& places) {
+  const Operand &out = p.root().outs[0], &lse = p.root().outs[1];
   List list;
-  std::vector<Dims> places = chosen({q[0], q[1], q[2]}, affordable(kMostRows, kLeastRows, rows.cost()));
-  if (also) places.push_back({(*also)[0], (*also)[1], (*also)[2]});
   for (const Dims& at : places) {
     const auto row = rows.row(at[0], at[1], at[2]);
     if (!row) continue;
@@ -224,15 +223,50 @@ std::optional<Dims> index_at(const Operand& o, int64_t offset) {
   return offset == 0 ? std::optional(index) : std::nullopt;
 }
 
+// What can be sampled of a problem; nothing: it has no sample.
+struct Sampled {
+  std::optional<SumOfProducts> sum;  // otherwise attention
+  std::optional<Epilogue> epilogue;
+};
+std::optional<Sampled> sampled_of(const Problem& p) {
+  if (p.root().outs.empty() || p.root().outs[0].numel() == 0) return std::nullopt;
+  if (is_attention(p)) return Sampled{};
+  Sampled s{sum_of_products(p.root()), {}};
+  if (s.sum) s.epilogue = Epilogue::of(p);
+  return s.epilogue ? std::optional(std::move(s)) : std::nullopt;
+}
+
+// The elements at one place, or at the usual ones. Adds its multiplications to `work`; with more than kMostWork together, there are none.
+std::vector<SampledElement> elements_at(const Problem& p, const Sampled& s, Pointers pointers, Params params,
+                                        const Dims* place, int64_t& work, double& greatest) {
+  const auto fits = [&](size_t places, int64_t each) {
+    const int64_t limit = kMostWork / std::max<int64_t>(1, each);
+    if (static_cast<int64_t>(places) > limit) return false;
+    work += static_cast<int64_t>(places) * each;
+    return work <= kMostWork;
+  };
+  if (!s.sum) {
+    const AttentionRows rows(p.root(), pointers, params);
+    const Dims& q = p.root().ins[0].shape;
+    const std::vector<Dims> places = place ? std::vector<Dims>{Dims{(*place)[0], (*place)[1], (*place)[2]}}
+                                           : chosen({q[0], q[1], q[2]}, affordable(kMostRows, kLeastRows, rows.cost()));
+    return fits(places.size(), rows.cost()) ? sampled_attention(p, pointers, rows, places)
+                                            : std::vector<SampledElement>{};
+  }
+  const std::vector<Dims> places =
+      place ? std::vector<Dims>{*place}
+            : chosen(p.root().outs[0].shape, affordable(kMostElements, kLeastElements, s.sum->terms));
+  if (!fits(places.size(), s.sum->terms)) return {};
+  return SampledProduct(p, *s.sum, *s.epilogue, pointers, params).elements(places, greatest);
+}
+
 }  // namespace
 
-std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers, Params params,
-                                             const std::optional<Dims>& also) {
-  if (is_attention(p)) return sampled_attention(p, pointers, params, also);
-  const std::optional<SumOfProducts> sum = sum_of_products(p.root());
-  std::optional<Epilogue> epilogue = Epilogue::of(p);
-  if (!sum || !epilogue || p.root().outs[0].numel() == 0) return {};
-  return SampledProduct(p, *sum, std::move(*epilogue), pointers, params, also).elements();
+std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers, Params params) {
+  const std::optional<Sampled> s = sampled_of(p);
+  int64_t work = 0;
+  double greatest = 0;
+  return s ? elements_at(p, *s, pointers, params, nullptr, work, greatest) : std::vector<SampledElement>{};
 }
 
 double SampledElement::error(double got) const {
@@ -244,14 +278,15 @@ double SampledElement::error(double got) const {
 // What a step reads: copies, where the device's memory is not the host's.
 class Sample::Inputs {
  public:
-  Inputs(const Frame& f, size_t k)
-      : frame(f), problem{f.program.graph, f.program.steps[k].group}, pointers_(f.program.graph.bindings.size()) {
+  Inputs(const Frame& f, const Problem& of, Sampled what)
+      : frame(f), problem(of), sampled(std::move(what)), pointers_(f.program.graph.bindings.size()) {
     const Problem& p = problem;
     for (const BindingId b : p.graph.bindings.ids()) pointers_[b] = f.pointers[b];
     if (f.memory) fits_ = copy(f, bytes_of(p));
   }
   const Frame& frame;
   const Problem problem;
+  const Sampled sampled;
   bool fit() const { return fits_; }  // not: there is too much
   Pointers pointers() const { return pointers_.data(); }
 
@@ -291,26 +326,30 @@ Sample& Sample::operator=(Sample&&) noexcept = default;
 
 std::optional<Sample> Sample::of(const Frame& f, size_t k) {
   const Problem problem{f.program.graph, f.program.steps[k].group};
-  if (!is_attention(problem) && !sum_of_products(problem.root())) return std::nullopt;
-  Sample sample(std::make_unique<Inputs>(f, k));
-  if (!sample.inputs_->fit()) return std::nullopt;
-  sample.compute({});
-  return sample.all_.empty() ? std::nullopt : std::optional(std::move(sample));
+  std::optional<Sampled> sampled = sampled_of(problem);
+  if (!sampled) return std::nullopt;
+  Sample s(std::make_unique<Inputs>(f, problem, std::move(*sampled)));
+  if (!s.inputs_->fit()) return std::nullopt;
+  s.place(elements_at(problem, s.inputs_->sampled, s.inputs_->pointers(), f.window.params.data(), nullptr, s.work_,
+                      s.greatest_));
+  return s.all_.empty() ? std::nullopt : std::optional(std::move(s));
 }
 
-void Sample::compute(const std::optional<Dims>& also) {
+void Sample::place(const std::vector<SampledElement>& elements) {
   const Frame& f = inputs_->frame;
-  const Problem& p = inputs_->problem;
-  all_.clear();
-  for (const SampledElement& e : sampled_elements(p, inputs_->pointers(), f.window.params.data(), also)) {
-    const SlotId slot = p.graph.bindings[e.binding].slot;
+  for (const SampledElement& e : elements) {
+    const SlotId slot = inputs_->problem.graph.bindings[e.binding].slot;
     if (!f.bases[slot]) continue;
     const int64_t start = static_cast<const char*>(f.pointers[e.binding]) - f.bases[slot];
     all_.push_back({slot, start + e.at * dtype_size(e.dtype), e});
   }
 }
 
-bool Sample::add(SlotId slot, int64_t byte) {
+bool Sample::has(SlotId slot, int64_t byte) const {
+  return std::any_of(all_.begin(), all_.end(), [&](const Placed& e) { return e.slot == slot && e.byte == byte; });
+}
+
+std::optional<Dims> Sample::index_of(SlotId slot, int64_t byte) const {
   const Frame& f = inputs_->frame;
   const Problem& p = inputs_->problem;
   for (size_t i = 0; i < p.size(); ++i)
@@ -319,11 +358,31 @@ bool Sample::add(SlotId slot, int64_t byte) {
       const int64_t offset = byte - (static_cast<const char*>(f.pointers[o.binding]) - f.bases[slot]);
       if (offset < 0 || offset % dtype_size(o.dtype) != 0) continue;
       const std::optional<Dims> index = index_at(o, offset / dtype_size(o.dtype));
-      if (!index || (o.shape != p.root().outs[0].shape && !is_attention(p))) continue;
-      compute(index);
-      return std::any_of(all_.begin(), all_.end(), [&](const Placed& e) { return e.slot == slot && e.byte == byte; });
+      if (index && (o.shape == p.root().outs[0].shape || is_attention(p))) return index;
     }
-  return false;
+  return std::nullopt;
+}
+
+Sample::Added Sample::add(SlotId slot, int64_t byte) {
+  if (is_open(slot, byte)) return Added::open;
+  if (has(slot, byte)) return Added::compared;
+  const std::optional<Dims> index = index_of(slot, byte);
+  if (!index) return Added::unknown;
+  place(elements_at(inputs_->problem, inputs_->sampled, inputs_->pointers(), inputs_->frame.window.params.data(),
+                    &*index, work_, greatest_));
+  if (has(slot, byte)) return Added::compared;
+  if (work_ > kMostWork) return Added::too_long;
+  open_.emplace(slot, byte);
+  return Added::open;
+}
+
+bool Sample::is_open(SlotId slot, int64_t byte) const {
+  if (open_.contains({slot, byte})) return true;
+  if (inputs_->sampled.sum) return false;
+  const AttentionRows rows(inputs_->problem.root(), inputs_->pointers(), inputs_->frame.window.params.data());
+  if (!rows.has_padding()) return false;
+  const std::optional<Dims> index = index_of(slot, byte);
+  return index && rows.is_padding((*index)[0], (*index)[1], (*index)[2]);
 }
 
 Sample::Difference Sample::difference(SlotId slot, const char* bytes) const {

@@ -4,7 +4,9 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pyflame/runtime/replayer.h"
@@ -23,10 +25,9 @@ struct SampledElement {
 };
 
 // Elements of what the problem stores. Pointers are into the host's memory; those of stored results are not read. Empty: the problem is none of those
-// above, or no element has a bound, because all are infinite or NaN. It takes at most 2^24 multiplications, or those of 64 elements or 8 rows of attention
-// if these are more. `also`: the element of the product, the convolution or the result of attention at this index is one of them.
-std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers, Params params,
-                                             const std::optional<Dims>& also = {});
+// above, or no element has a bound, because all are infinite or NaN, or it takes too long. It takes at most 2^24 multiplications, or those of 64 elements or
+// 8 rows of attention if these are more, but not more than 2^26.
+std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers, Params params);
 
 // The sample of a step of a program.
 class Sample {
@@ -43,8 +44,16 @@ class Sample {
   };
   // How a slot's bytes after a run differ.
   Difference difference(SlotId slot, const char* bytes) const;
-  // Adds the element at a byte of a slot. Two results differ there, and one of them may be wrong. false: there is none.
-  bool add(SlotId slot, int64_t byte);
+  enum class Added {
+    compared,  // the element is one of the sample from now on
+    open,      // it has no bound: what is there does not count
+    unknown,   // no element is there that can be computed
+    too_long   // nothing more is computed: the sample has taken 2^26 multiplications
+  };
+  // Adds the element at a byte of a slot. Two results differ there, and one of them may be wrong.
+  Added add(SlotId slot, int64_t byte);
+  // Whether it is known, without computing anything, that the element there has no bound.
+  bool is_open(SlotId slot, int64_t byte) const;
   // The most that is allowed for an element of the slot.
   double most_allowed(SlotId slot) const;
 
@@ -56,10 +65,16 @@ class Sample {
   };
   class Inputs;
   explicit Sample(std::unique_ptr<Inputs> inputs);
-  void compute(const std::optional<Dims>& also);
+  void place(const std::vector<SampledElement>& elements);
+  bool has(SlotId slot, int64_t byte) const;
+  // The place in the result of the product, convolution or attention to which an element belongs.
+  std::optional<Dims> index_of(SlotId slot, int64_t byte) const;
 
   std::unique_ptr<Inputs> inputs_;
   std::vector<Placed> all_;
+  std::set<std::pair<SlotId, int64_t>> open_;
+  int64_t work_ = 0;     // multiplications so far
+  double greatest_ = 0;  // of the sums of absolute values
 };
 
 }  // namespace pyflame

@@ -152,13 +152,71 @@ TEST(Samples, AnEpilogueThatOverwritesTheProduct) {
   expect_wrong_places_found(s, sample);
 }
 
-TEST(Samples, RandomNumbersHaveNone) {
+// What follows a number there depends on its last bit.
+TEST(Samples, FunctionsWithAStepHaveNone) {
+  const auto sample_of = [](OpId op, bool product_first) {
+    SmallStep s;
+    const Operand a = s.input(DType::bfloat16, {40, 64}), b = s.input(DType::bfloat16, {64, 50});
+    const Operand product = s.node(OpId::matmul, {a, b}, {40, 50}, MatmulAttrs{}, true);
+    std::vector<Operand> ins{product};
+    if (op_info(op).arity == 2) ins.insert(product_first ? ins.end() : ins.begin(), s.input(DType::bfloat16, {40, 50}));
+    s.node(op, ins, {40, 50});
+    return s.sample();
+  };
+  for (const OpId op : {OpId::nextafter, OpId::floor, OpId::ceil, OpId::round, OpId::sign, OpId::sin, OpId::cos,
+                        OpId::remainder, OpId::floor_divide, OpId::atan2})
+    EXPECT_TRUE(sample_of(op, true).empty()) << op_name(op);
+  EXPECT_TRUE(sample_of(OpId::div, false).empty()) << "a quotient whose divisor is the product";
+  EXPECT_FALSE(sample_of(OpId::div, true).empty());
+  EXPECT_FALSE(sample_of(OpId::maximum, true).empty());
+}
+
+TEST(Samples, ACastToIntegersHasNone) {
   SmallStep s;
-  const Operand a = s.input(DType::bfloat16, {40, 64}), b = s.input(DType::bfloat16, {64, 50});
+  const Operand a = s.input(DType::float32, {40, 64}), b = s.input(DType::float32, {64, 50});
   const Operand product = s.node(OpId::matmul, {a, b}, {40, 50}, MatmulAttrs{}, true);
-  const Operand other = s.input(DType::bfloat16, {40, 50});
-  s.node(OpId::nextafter, {product, other}, {40, 50});
-  EXPECT_TRUE(s.sample().empty()) << "what follows a number depends on its last bit";
+  s.node(OpId::cast, {product}, {40, 50});
+  EXPECT_FALSE(s.sample().empty());
+  s.graph().nodes.back().outs[0].dtype = DType::int32;
+  EXPECT_TRUE(s.sample().empty());
+}
+
+// The gradients of GELU and SiLU are 0 near these numbers, and what an implementation computes there is off by a part of their terms.
+TEST(Samples, GradientsOfActivationsNearTheirZeros) {
+  for (const DType d : kFloats)
+    for (const auto& [op, zero] : {std::pair(OpId::gelu_grad, -0.7517916243632), {OpId::silu_grad, -1.2784645427611}})
+      for (const int64_t terms : {1, 16, 200, 4000}) {
+        SCOPED_TRACE(fmt::format("{} of {}, {} terms", op_name(op), dtype_name(d), terms));
+        SmallStep s;
+        const Operand a = s.input(d, {20, terms}), b = s.input(d, {terms, 30}), x = s.input(d, {20, 30});
+        s.change(x, [zero = zero](const Dims&, double random) { return zero * (1 + 0x1p-22 * random); });
+        s.node(op, {x, s.node(OpId::matmul, {a, b}, {20, 30}, MatmulAttrs{}, true)}, {20, 30});
+        const auto sample = s.sample();
+        EXPECT_FALSE(sample.empty());
+        const double off = d == DType::float64 ? 0x1p-52 : 0x1p-23;
+        for (const double by : {-off, 0.0, off})
+          EXPECT_LE(s.distance_where([by](const Dims&, double y) { return y + by; }, sample), 1);
+        EXPECT_GT(s.distance_with(
+                      b, [](const Dims&, double y) { return 100 * y; }, sample),
+                  0);
+      }
+}
+
+TEST(Samples, ActivationsThatNearlyVanish) {
+  for (const DType d : {DType::float32, DType::float64})
+    for (const OpId op : {OpId::gelu, OpId::gelu_tanh, OpId::silu}) {
+      SCOPED_TRACE(fmt::format("{} of {}", op_name(op), dtype_name(d)));
+      SmallStep s;
+      const Operand a = s.input(d, {20, 1}), b = s.input(d, {1, 30});
+      s.change(a, [](const Dims&, double x) { return 5 + 0x1p-6 * x; });
+      s.change(b, [](const Dims&, double) { return -1; });
+      Operand x = s.node(op, {s.node(OpId::matmul, {a, b}, {20, 30}, MatmulAttrs{}, true)}, {20, 30}, NoAttrs{}, true);
+      s.node(OpId::mul, {x, s.number(1000, d)}, {20, 30});
+      const auto sample = s.sample();
+      const double off = 1000 * (d == DType::float64 ? 0x1p-51 : 0x1p-22);
+      EXPECT_LE(s.distance_where([off](const Dims&, double y) { return y + off; }, sample), 1);
+      EXPECT_GT(s.distance_where([off](const Dims&, double y) { return y + 100 * off; }, sample), 1);
+    }
 }
 
 TEST(Samples, ElementsThatAreNotFiniteAreLeftOut) {
@@ -224,6 +282,48 @@ TEST(Samples, Attention) {
           EXPECT_GT(s.distance_with(ins[3], zero_from(0, 0), sample), 1);
         }
       }
+}
+
+// Masks that hide a key with the least number of their dtype instead of an infinite one.
+TEST(Samples, AttentionWithMasksOfLeastNumbers) {
+  for (const auto& [d, least] :
+       {std::pair(DType::float32, -3.4028235e38), {DType::bfloat16, -3.3895314e38}, {DType::float16, -65504.0}}) {
+    SCOPED_TRACE(dtype_name(d));
+    SmallStep s;
+    const Dims shape{2, 2, 33, 16};
+    const Operand q = s.input(d, shape), k = s.input(d, shape), v = s.input(d, shape),
+                  mask = s.input(d, {1, 1, 33, 33});
+    s.change(mask, [least = least](const Dims& i, double) { return i[3] <= i[2] ? 0 : least; });
+    s.node(OpId::attention, {q, k, v, mask, s.number(0.25), s.number(33)}, shape, AttentionAttrs{0, 1});
+    const auto sample = s.sample();
+    EXPECT_EQ(sample.size(), 48 * 17U);
+    expect_wrong_places_found(s, sample);
+    EXPECT_GT(s.distance_with(mask, zero_from(0, 0), sample), 1);
+  }
+}
+
+// A probability below half of the least number of float16 may become 0.
+TEST(Samples, AttentionWithSmallProbabilitiesOfFloat16) {
+  SmallStep s;
+  const Dims result{1, 1, 4, 16}, keys{1, 1, 1000, 16};
+  const Operand q = s.input(DType::float16, result), k = s.input(DType::float16, keys),
+                v = s.input(DType::float16, keys);
+  s.change(q, [](const Dims& i, double) { return i[3] == 0 ? 18.015625 : 0; });
+  s.change(k, [](const Dims& i, double) { return i[2] == 0; });
+  s.change(v, [](const Dims& i, double) { return i[2] != 0; });
+  s.node(OpId::attention, {q, k, v, s.number(1), s.number(1000)}, result, AttentionAttrs{0, 0});
+  const auto sample = s.sample();
+  EXPECT_LE(s.distance_with(v, zero_from(0, 0), sample), 1);
+  EXPECT_GT(s.distance_with(
+                v, [](const Dims&, double) { return 1e-3; }, sample),
+            1);
+}
+
+TEST(Samples, SumsThatTakeTooLongHaveNone) {
+  SmallStep s;
+  s.node(OpId::matmul, {s.input(DType::bfloat16, {9, 1 << 21}, {0, 1}), s.input(DType::bfloat16, {1 << 21, 9}, {1, 0})},
+         {9, 9}, MatmulAttrs{});
+  EXPECT_TRUE(s.sample().empty());
 }
 
 }  // namespace
