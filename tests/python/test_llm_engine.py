@@ -703,7 +703,8 @@ def test_steps_that_read_long_prompts_are_warmed_up(lm, ahead, monkeypatch, warm
         prompts = [[7 + i % 40 for i in range(n)] for n in (150, 2, 3, 190, 120, 200)]
         got = [r.ids for r in written(engine, prompts, [60, 40, 50, 20, 30, 10])]
     assert len(sizes) >= 3 and (sizes <= warms if warm_up else not warms)
-    assert sum(planned) <= 1 if warm_up else sum(planned) >= 3
+    least = 1 if os.environ.get("PYFLAME_WINDOW") == "1" else 3  # then each op is a program, and steps share most of them
+    assert sum(planned) <= 1 if warm_up else sum(planned) >= least
     assert got == [list(lm.tokens(p, n, GREEDY, stop_ids=())) for p, n in zip(prompts, [60, 40, 50, 20, 30, 10])]
 
 
