@@ -6,6 +6,8 @@
 #include <cstring>
 #include <optional>
 
+#include "pyflame/compile/align.h"
+
 namespace pyflame::sampled {
 
 namespace {
@@ -164,8 +166,6 @@ class Lists {
   std::vector<double> units_;  // in the last place of 1, of what each node is computed in
 };
 
-bool same_elements(const Operand& a, const Operand& b) { return a.shape == b.shape && a.strides == b.strides; }
-
 // Functions without a step. What follows a step can change by much where a right product changes by little.
 bool is_continuous(OpId op) {
   switch (op) {
@@ -223,7 +223,7 @@ std::optional<Epilogue> Epilogue::of(const Problem& p) {
       const Operand& o = n.ins[k];
       if (o.is_param) continue;
       const Operand* m = made[o.binding];
-      if (m ? !same_elements(o, *m) : !p.group.stores(o)) return std::nullopt;
+      if (m ? !same_geometry(o, *m) : !p.group.stores(o)) return std::nullopt;
       if (m && static_cast<int>(k) == input_with_step(n.op)) return std::nullopt;
     }
     made[n.outs[0].binding] = &n.outs[0];
