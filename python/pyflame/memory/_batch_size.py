@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 
 from .. import _C
 from .._grad_mode import no_grad
@@ -173,7 +174,7 @@ def find_batch_size(step: Callable[..., object], model: Module | None = None, *,
 
     step: step(model, samples) does all that a training step does: it makes a batch of so many samples on the model's device and the optimizer, calls the
         model, backward() and the optimizer's step(). Without `model`, step(samples) makes the model, too, on the current device.
-    memory: bytes that the process may have (or '24GiB'); None: this fraction of what the device has for this process, a limit of configure() included.
+    memory: bytes that the process may have, with tensors that are not the model's (or '24GiB'); None: this fraction of what the device has for this process, a limit of configure() included.
     minimum, maximum: the range of batch sizes that count.
 
     Bytes a sample come from plans of the step on the null device, which computes nothing. The result is then verified: two steps run on the device under
@@ -182,13 +183,15 @@ def find_batch_size(step: Callable[..., object], model: Module | None = None, *,
     _check(step, model, minimum, maximum, fraction)
     t = None if model is None else next(iter(model.parameters()), None)
     device = _machine.name_of(device if device is not None or t is None else t.device)
+    gc.collect()  # a failed attempt before may be in a cycle, which keeps its memory until Python looks for cycles
     trim(device)
     s = stats(device)
     held = s["allocated"]
     budget = _text.bytes_of(memory) if memory is not None else int(fraction * min(s["free"] + s["reserved"], s["limit"] or s["total"]))
     own = _null.nbytes(list(model.parameters()) + list(model.buffers())) if model is not None else 0
     planner = _Planner(step, model)
-    room = budget - max(0, held - own)
+    others = max(0, held - own)
+    room = budget - others
     samples = _by_plan(planner, room, minimum, maximum)
     if model is None and max(planner.known.values()) == 0:
         raise ValueError("find_batch_size: the step made nothing on the current device; hint: give it the model, as find_batch_size(step, model) with step(model, samples)")
@@ -199,6 +202,7 @@ def find_batch_size(step: Callable[..., object], model: Module | None = None, *,
         trim(device)
     if samples < minimum:
         raise _C.OutOfMemoryError(f"find_batch_size: the smallest batch does not fit; got {_text.size(budget)} for {minimum} samples, "
-                                  f"which need {_text.size(planner(minimum) + max(0, held - own))}; hint: pf.checkpoint, a smaller model or float16")  # fmt: skip
+                                  f"which need {_text.size(planner(minimum) + others)}, {_text.size(others)} of it for tensors that are not the model's; "
+                                  "hint: pf.checkpoint, a smaller model, float16, or del what else is held")  # fmt: skip
     fixed, slope = planner.line()
     return BatchSize(samples, bytes_per_sample=int(slope), fixed_bytes=int(fixed), budget=budget, planned=dict(sorted(planner.known.items())), trials=trials)
