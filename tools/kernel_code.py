@@ -7,6 +7,7 @@ a program, and by the generator of docs/amd-model.md.
 import argparse
 import concurrent.futures
 import fnmatch
+import hashlib
 import json
 import os
 import pathlib
@@ -19,6 +20,7 @@ import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUDGETS = ROOT / "tests" / "kernels" / "budgets.json"
+TEXTS = BUDGETS.parent / "texts.json"  # kernel -> digest of the text whose code was last measured for its budget
 RULES = json.loads((BUDGETS.parent / "rules.json").read_text())
 # The architectures with a budget: for all kernels, and for one dtype of each. tools/kernel_full.py compiles everything for all that are known.
 WHOLE, PART = ("gfx942", "gfx1100"), ("gfx90a", "gfx950", "gfx1030", "gfx1201")
@@ -119,12 +121,22 @@ def part_of_day(files):
     return [f for f in files if (zlib.crc32(f.stem.encode()) + int(rotation)) % PARTS == 0] if rotation else list(files)
 
 
-def plan_of_day(files):
-    """architecture -> the sources that are compiled for it today: for one of the architectures of WHOLE one dtype of each kernel and a part of the others,
-    for the rest of WHOLE, and for one of the other architectures, a part of what has a budget there."""
+def digest(file):
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def changed(files, texts):
+    """The sources that are not what `texts` (TEXTS) has: their code may differ from what the budgets were measured from."""
+    return [f for f in files if texts.get(f.stem) != digest(f)]
+
+
+def plan_of_day(files, texts):
+    """architecture -> the sources that are compiled for it today. For the architectures of WHOLE: one dtype of each kernel that changed, and a part of everything;
+    for one of the other architectures a part of what has a budget there. The same text gives the same code, so the parts look for mistakes in `texts`."""
     some = one_dtype(files)
-    others = [f for f in files if f not in set(some)]
-    return {**{gfx: [*(some if gfx in todays(WHOLE) else part_of_day(some)), *part_of_day(others)] for gfx in WHOLE}, **{gfx: part_of_day(some) for gfx in todays(PART)}}
+    new = set(changed(some, texts))
+    part = set(part_of_day(files))
+    return {**{gfx: [f for f in files if f in new or f in part] for gfx in WHOLE}, **{gfx: [f for f in some if f in part] for gfx in todays(PART)}}
 
 
 def compile_all(rocm, plan, folder, jobs=None):
@@ -204,6 +216,10 @@ def worse(figures, budgets):
     return out
 
 
+def format_texts(texts):
+    return "{\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in sorted(texts.items())) + "\n}\n"
+
+
 def format_budgets(budgets):
     """One line for a kernel on an architecture, so that a change is read as one."""
     lines = ["{", f'  "compiler": {json.dumps(budgets["compiler"])},', '  "kernels": {']
@@ -215,7 +231,7 @@ def format_budgets(budgets):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(description="Rewrites tests/kernels/budgets.json: what each kernel has now is what it may have.")
+    parser = argparse.ArgumentParser(description="Rewrites tests/kernels/budgets.json: what each kernel has now is what it may have. texts.json beside it names the texts.")
     parser.add_argument("--rocm", required=True, help="folder of ROCm")
     parser.add_argument("--program", required=True, help="the C++ test program pyflame_backends_test")
     parser.add_argument("--pyflame", required=True, help="the pyflame program")
@@ -231,6 +247,7 @@ def main(arguments):
             parser.error(f"no kernel has a name like {' '.join(a.only)}")
         failures = compile_all(rocm, with_budget(found), pathlib.Path(folder) / "code")
         figures = read(a.pyflame, pathlib.Path(folder) / "code")
+        measured = {f.stem: digest(f) for f in found}
     for problem in failures + never(figures):
         print("kernel-budgets:", problem, file=sys.stderr)
     old = json.loads(BUDGETS.read_text()) if BUDGETS.is_file() else {"kernels": {}}
@@ -239,6 +256,7 @@ def main(arguments):
     untouched = {f.stem for f in everything} - {f.stem for f in found}
     new["kernels"] |= {name: archs for name, archs in old["kernels"].items() if name in untouched}
     BUDGETS.write_text(format_budgets(new))
+    TEXTS.write_text(format_texts({name: value for name, value in json.loads(TEXTS.read_text()).items() if name in untouched} | measured))
     for problem in worse({name: archs for name, archs in new["kernels"].items() if name in old["kernels"]}, old):
         print("kernel-budgets: raised:", problem)
     for name in sorted(set(old["kernels"]) - set(new["kernels"])):

@@ -13,7 +13,7 @@ import kernel_code  # noqa: E402
 @pytest.fixture(scope="module")
 def plan(sources):
     """architecture -> the sources that are compiled for it today."""
-    return kernel_code.plan_of_day(sources)
+    return kernel_code.plan_of_day(sources, json.loads(kernel_code.TEXTS.read_text()))
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,10 @@
 and within the committed budget (budgets.json: `make kernel-budgets` rewrites it, the difference is for a reviewer). It says that
 they are code for these GPUs and how much of them they take, not that they are right or fast there.
 
-PYFLAME_TEST_ROCM_ROOT names the folder with ROCm, PYFLAME_TEST_KERNELS the C++ test program that writes the sources. One dtype of every kernel
-is compiled for gfx942, the next day for gfx1100. The other dtypes and the other architectures with a budget have a part each day (PYFLAME_TEST_ROTATION; without
-it all of them have); `make rocm-full` compiles everything for all."""
+PYFLAME_TEST_ROCM_ROOT names the folder with ROCm, PYFLAME_TEST_KERNELS the C++ test program that writes the sources. One dtype of every kernel whose text is
+not that of texts.json is compiled for gfx942 and gfx1100. Everything with a budget has a part each day (PYFLAME_TEST_ROTATION; without it all of it);
+`make rocm-full` compiles everything for all."""
+import json
 import os
 import pathlib
 import subprocess
@@ -49,12 +50,28 @@ def test_every_budget_has_a_kernel(sources, budgets):
 
 def test_every_kernel_is_compiled_within_some_days(sources, monkeypatch):
     monkeypatch.setenv("PYFLAME_TEST_ROTATION", "")
-    everything = {(gfx, f.stem) for gfx, files in kernel_code.plan_of_day(sources).items() for f in files}
+    texts = {f.stem: kernel_code.digest(f) for f in sources}
+    everything = {(gfx, f.stem) for gfx, files in kernel_code.plan_of_day(sources, texts).items() for f in files}
     seen = set()
     for day in range(20781, 20781 + kernel_code.PARTS * len(kernel_code.PART)):
         monkeypatch.setenv("PYFLAME_TEST_ROTATION", str(day))
-        seen |= {(gfx, f.stem) for gfx, files in kernel_code.plan_of_day(sources).items() for f in files}
+        seen |= {(gfx, f.stem) for gfx, files in kernel_code.plan_of_day(sources, texts).items() for f in files}
     assert seen == everything == {(gfx, f.stem) for gfx, files in kernel_code.with_budget(sources).items() for f in files}
+
+
+def test_a_kernel_that_changed_is_compiled_today(sources, monkeypatch):
+    monkeypatch.setenv("PYFLAME_TEST_ROTATION", "20781")
+    texts = {f.stem: kernel_code.digest(f) for f in sources}
+    part = {f.stem for f in kernel_code.part_of_day(sources)}
+    first, second, *_ = [f.stem for f in kernel_code.one_dtype(sources) if f.stem not in part]
+    del texts[second]  # a new kernel
+    plan = kernel_code.plan_of_day(sources, {**texts, first: "0"})
+    for gfx in kernel_code.WHOLE:
+        assert {f.stem for f in plan[gfx]} - part == {first, second}
+
+
+def test_every_text_is_that_of_a_budget(budgets):
+    assert sorted(json.loads(kernel_code.TEXTS.read_text())) == sorted(budgets["kernels"]), "`make kernel-budgets` writes both"
 
 
 def test_streaming_kernels_move_16_bytes_and_products_use_the_matrix_units(code, program):
