@@ -105,7 +105,7 @@ X, W = pf.ones(2, 64), pf.tensor(blocks("Q4_0", 8, 2))
     ("error", "message", "call"),
     [
         (ValueError, "quantized_linear: no blocks of this type can be decoded; got 'Q9'; expected a name of GGUF, such as Q4_K", lambda: pf.quantized_linear(X, W, "Q9")),
-        (NotImplementedError, "quantized_linear: this type is not available; got 'Q2_K'; expected", lambda: pf.quantized_linear(X, W, "Q2_K")),
+        (NotImplementedError, "quantized_linear: this type is not available; got 'MXFP4'; expected one of Q4_0, Q4_1, .*, Q2_K, .*IQ4_XS; hint: decode the weights", lambda: pf.quantized_linear(X, W, "MXFP4")),
         (TypeError, "quantized_linear: the weights are no bytes; got float32; expected uint8", lambda: pf.quantized_linear(X, X, "Q4_0")),
         (TypeError, "quantized_linear: needs a floating dtype; got int64", lambda: pf.quantized_linear(X.long(), W, "Q4_0")),
         (ValueError, r"quantized_linear: the weights are no rows of blocks; got shape \(36,\)", lambda: pf.quantized_linear(X, W[0], "Q4_0")),
@@ -120,7 +120,7 @@ X, W = pf.ones(2, 64), pf.tensor(blocks("Q4_0", 8, 2))
         (ValueError, "decode_blocks: a row is no whole number of blocks; got 35 bytes; expected a multiple of Q4_0's 18", lambda: pf.decode_blocks(W[:, :35], "Q4_0")),
         (TypeError, "decode_blocks: the weights are no bytes", lambda: pf.decode_blocks(X, "Q4_0")),
         (ValueError, "weight_tiles: a row is no whole number of blocks", lambda: pf.weight_tiles(W[:, :35], "Q4_0")),
-        (NotImplementedError, "weight_tiles: this type is not available; got 'IQ4_NL'", lambda: pf.weight_tiles(W, "IQ4_NL")),
+        (NotImplementedError, "weight_tiles: this type is not available; got 'MXFP4'", lambda: pf.weight_tiles(W, "MXFP4")),
     ],
 )
 def test_errors(error, message, call):
@@ -152,7 +152,7 @@ def test_planes_on_a_gpu_give_the_same_bits_as_rows(name):
 @needs_gpu
 def test_errors_on_a_gpu():
     w = W.to(DEVICE)
-    with pytest.raises(NotImplementedError, match="decode_blocks: this type is not available; got 'IQ4_NL'; expected Q4_0"):
-        pf.decode_blocks(w, "IQ4_NL")
+    with pytest.raises(NotImplementedError, match="decode_blocks: this type is not available; got 'MXFP4'; expected one of Q4_0"):
+        pf.decode_blocks(w, "MXFP4")
     with pytest.raises(ValueError, match=r"got weight \(8, 36\) for planes of 8 rows of 64 elements; expected \(8, 48\)"):
         pf.quantized_linear(X.to(DEVICE), w, "Q4_0", tiled_rows=8)

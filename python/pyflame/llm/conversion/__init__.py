@@ -288,7 +288,7 @@ class _File:
 
     def to_gguf(self, type):
         if type is None:
-            raise ValueError(f"convert: source and target are GGUF files; got no type; expected one of {', '.join(_blocks.TYPES)}")
+            raise ValueError(f"convert: source and target are GGUF files; got no type; expected one of {', '.join(_blocks.WRITTEN)}")
         tensors = {k: (w, _matrix_type(k, w, type) if w.height > 1 else w.type) for k, w in self.weights.items()}
         return _Plan(tensors, {**self.raw, "general.alignment": _gguf_file.ALIGNMENT, "general.file_type": _file_type(tensors), "general.quantization_version": 2})
 
@@ -443,7 +443,7 @@ def _folder(path):
 
 
 def _checked_type(type, to_file):
-    names = list(_blocks.TYPES) if to_file else list(_blocks.PLAIN)
+    names = _blocks.WRITTEN if to_file else _blocks.PLAIN
     if type is None:
         return None
     if not isinstance(type, str) or type.upper() not in names:
