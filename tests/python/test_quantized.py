@@ -8,6 +8,7 @@ import pyflame as pf
 from pyflame.testing.cases.quantized import BLOCKS, decoded, random_blocks
 
 RANDOM = np.random.default_rng(0)
+DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
 
 
 def blocks(name, rows, count):
@@ -98,6 +99,13 @@ def test_sizes_of_zero():
     assert pf.weight_tiles(w[:0], "Q4_0").shape[0] == 0
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="the sizes are those of the CPU's tiles")
+def test_bits_of_a_weight():
+    """docs/language-models.md has them."""
+    tiles = {"Q4_0": 4.5, "Q4_1": 5, "Q5_0": 8.5, "Q5_1": 9, "Q8_0": 8.5, "Q2_K": 2.625, "Q3_K": 4.5625, "Q4_K": 4.625, "Q5_K": 8.625, "Q6_K": 8.5625, "IQ4_NL": 4.5, "IQ4_XS": 4.5625}
+    assert {name: 8 * pf.weight_tiles(pf.tensor(blocks(name, 16, 2)), name).numel() / (16 * 2 * BLOCKS[name][0]) for name in BLOCKS} == tiles
+
+
 X, W = pf.ones(2, 64), pf.tensor(blocks("Q4_0", 8, 2))
 
 
@@ -129,7 +137,6 @@ def test_errors(error, message, call):
     assert np.isfinite(pf.quantized_linear(X, W, "Q4_0").numpy()).all()
 
 
-DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
 needs_gpu = pytest.mark.skipif(DEVICE in ("cpu", "reference"), reason="PYFLAME_TEST_DEVICE names no GPU")
 
 
@@ -139,6 +146,7 @@ def test_planes_on_a_gpu_give_the_same_bits_as_rows(name):
     w = pf.tensor(blocks(name, 11, 3)).to(DEVICE)
     planes, exact = pf.weight_tiles(w, name), decoded(name, w.cpu().numpy())
     assert planes.shape[0] == 11 and planes.shape[1] % 16 == 0
+    np.testing.assert_array_equal(pf.decode_blocks(w, name).cpu().numpy(), pf.decode_blocks(w.cpu(), name).numpy())
     for rows in (1, 3, 9, 33):  # 33: the weights are decoded, and the input is not rounded
         x = pf.tensor(numbers(rows, 3 * BLOCKS[name][0])).to(DEVICE)
         y = pf.quantized_linear(x, planes, name, tiled_rows=11).cpu().numpy()
