@@ -132,12 +132,13 @@ const Maker* maker_of(const gguf::Type& type) {
 // A byte has elements that are 32 * kBits / 8 apart.
 template <int kBits>
 void put_numbers(const int8_t* q, int64_t row, uint8_t* to) {
-  constexpr int kEach = 4 * kBits;
-  for (int e = 0; e < kEach; ++e) {
-    int byte = 0;
-    for (int k = 0; k < 8 / kBits; ++k) byte |= static_cast<uint8_t>(q[k * kEach + e]) << (k * kBits);
-    to[(e / 4 * kTileRows + row) * 4 + e % 4] = static_cast<uint8_t>(byte);
-  }
+  constexpr int kApart = 4 * kBits;
+  for (int part = 0; part < kBits; ++part)
+    for (int j = 0; j < 4; ++j) {
+      int byte = 0;
+      for (int k = 0; k < 8 / kBits; ++k) byte |= static_cast<uint8_t>(q[k * kApart + part * 4 + j]) << (k * kBits);
+      to[(part * kTileRows + row) * 4 + j] = static_cast<uint8_t>(byte);
+    }
 }
 void put_data(const TileForm& f, const int8_t* q, int64_t row, uint8_t* to) {
   switch (f.bits()) {

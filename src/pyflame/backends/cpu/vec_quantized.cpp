@@ -101,7 +101,8 @@ HWY_INLINE void SmallSums(const uint8_t* data, const Planes<kRows>& q, int64_t a
   for (int part = 0; part < kBits; ++part) {
     const __m256i w = Part(data + part * 32);
     for (int place = kFrom; place < kTo; ++place) {
-      const __m256i numbers = _mm256_and_si256(_mm256_srli_epi16(w, place * kBits), mask);
+      const __m256i shifted = place == 0 ? w : _mm256_srli_epi16(w, place * kBits);
+      const __m256i numbers = _mm256_and_si256(shifted, mask);
       for (int n = 0; n < kPlanes * kRows; ++n) {
         const __m256i x = FourElements(q[n] + at + place * 4 * kBits + part * 4);
         pairs[n] = _mm256_add_epi16(pairs[n], _mm256_maddubs_epi16(numbers, x));
@@ -246,26 +247,28 @@ HWY_INLINE float HalfAt(const uint8_t* p, int64_t i) {
   return static_cast<float>(h);
 }
 // sums[r] = the products of one half of a block's elements of row r. x: the high plane of the block; the low one is `columns` after it.
-template <TileData kData>
-HWY_INLINE void HalfSums(const uint8_t* data, const int8_t* x, int64_t columns, int64_t half, int32_t* sums) {
+template <TileData kData, int kHalf>
+HWY_INLINE void HalfSums(const uint8_t* data, const int8_t* x, int64_t columns, int32_t* sums) {
   constexpr int kBits = kData == TileData::Bytes ? 8 : kData == TileData::Quarters ? 2 : 4;
-  constexpr int64_t kEach = 4 * kBits;  // elements with the same place in a byte
-  for (int64_t r = 0; r < kTileRows; ++r) {
-    sums[r] = 0;
-    for (int64_t e = 16 * half; e < 16 * half + 16; ++e) {
-      const uint8_t byte = data[(e % kEach / 4 * kTileRows + r) * 4 + e % 4];
-      int32_t w = byte >> (e / kEach * kBits) & ((1 << kBits) - 1);
-      if (kData == TileData::Bytes) w = static_cast<int8_t>(byte);
-      if (kData == TileData::Places) w = gguf::kNonLinear[static_cast<size_t>(w)];
-      sums[r] += w * ((int32_t{x[e]} << kLowBits) + x[columns + e]);
-    }
-  }
+  std::fill_n(sums, kTileRows, 0);
+  for (int part = 0; part < 4; ++part)
+    for (int64_t r = 0; r < kTileRows; ++r)
+      for (int64_t j = 0; j < 4; ++j) {
+        const int in_block = 4 * kHalf + part;
+        const uint8_t byte = data[(in_block % kBits * kTileRows + r) * 4 + j];
+        int32_t w = byte >> (in_block / kBits * kBits) & ((1 << kBits) - 1);
+        if (kData == TileData::Bytes) w = static_cast<int8_t>(byte);
+        if (kData == TileData::Places) w = gguf::kNonLinear[static_cast<size_t>(w)];
+        const int64_t e = in_block * 4 + j;
+        sums[r] += w * ((int32_t{x[e]} << kLowBits) + x[columns + e]);
+      }
 }
 
 template <TileData kData, TileScales kScales, int kZero>
 void Product(const TileForm& form, const uint8_t* tile, const RoundedRows& x, int64_t rows, float* y, int64_t ldy,
              int64_t outputs) {
   constexpr bool kNested = kScales == TileScales::Nested, kFinerMinima = kScales == TileScales::FinerMinima;
+  constexpr bool kFiner = kScales == TileScales::Finer || kFinerMinima;
   for (int64_t i = 0; i < rows; ++i) {
     const uint8_t* at = tile;
     float total[kTileRows] = {}, outer[kTileRows] = {}, outer_minimum[kTileRows] = {};
@@ -279,21 +282,26 @@ void Product(const TileForm& form, const uint8_t* tile, const RoundedRows& x, in
       }
       const uint8_t* fine = at;
       if (form.nested()) at += 16;
-      for (int64_t half = 0; half < 2; ++half) {
-        int32_t sums[kTileRows];
-        HalfSums<kData>(at, x.q + i * kPlanes * x.columns + b * kTileBlock, x.columns, half, sums);
-        const float step = x.scale[i * x.blocks() + b], sum = x.sum[2 * (i * x.blocks() + b) + half];
+      int32_t sums[2][kTileRows];
+      const int8_t* q = x.q + i * kPlanes * x.columns + b * kTileBlock;
+      HalfSums<kData, 0>(at, q, x.columns, sums[0]);
+      HalfSums<kData, 1>(at, q, x.columns, sums[1]);
+      at += form.data_bytes();
+      if (!kFiner)
+        for (int64_t r = 0; r < kTileRows; ++r) sums[0][r] += sums[1][r];
+      const float* halves = x.sum + 2 * (i * x.blocks() + b);
+      for (int64_t half = 0; half < (kFiner ? 2 : 1); ++half) {
+        const float step = x.scale[i * x.blocks() + b], sum = kFiner ? halves[half] : halves[0] + halves[1];
         for (int64_t r = 0; r < kTileRows; ++r) {
           const uint8_t finer = fine[8 * half + r];
           float scale = outer[r], minimum = outer_minimum[r];
           if (kNested) scale *= static_cast<float>(fine[r]), minimum *= -static_cast<float>(fine[8 + r]);
           if (kScales == TileScales::Finer) scale *= static_cast<float>(static_cast<int8_t>(finer));
           if (kFinerMinima) scale *= static_cast<float>(finer & 15), minimum *= -static_cast<float>(finer >> 4);
-          total[r] += (static_cast<float>(sums[r]) * step - static_cast<float>(kZero) * sum) * scale;
+          total[r] += (static_cast<float>(sums[half][r]) * step - static_cast<float>(kZero) * sum) * scale;
           if (form.minima()) total[r] += minimum * sum;
         }
       }
-      at += form.data_bytes();
     }
     std::copy_n(total, outputs, y + i * ldy);
   }
