@@ -3,6 +3,7 @@
 #include "pyflame/ops/recurrent.h"
 #include "pyflame/ops/rows_of_blocks.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/tensor/gguf_blocks.h"
 
 namespace pyflame::python {
 
@@ -311,8 +312,8 @@ void bind_embedding(nb::module_& m) {
       "input @ W.T + bias with weights W [N, K] that stay in GGUF's blocks of a few bits. input [..., K], float; bias "
       "[N] of the "
       "input's dtype -> [..., N] of that dtype.\n"
-      "weight: uint8 [N, bytes of a row], blocks of the type 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'Q8_0', 'Q4_K', 'Q5_K' or "
-      "'Q6_K'; with tiled_rows=N the tensor that weight_tiles made of them.\n"
+      "weight: uint8 [N, bytes of a row], blocks of the type 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'Q8_0', 'Q2_K', 'Q3_K', "
+      "'Q4_K', 'Q5_K', 'Q6_K', 'IQ4_NL' or 'IQ4_XS'; with tiled_rows=N the tensor that weight_tiles made of them.\n"
       "The CPU rounds each 32 elements of the input to integers of 15 bits times their largest magnitude / 16256. So a "
       "result differs from the exact product by at most the sum over these blocks of max|x| / 32512 times sum|W|, "
       "beside float32 rounding; blocks below 1e-30 count as zeros, and one with a number that is not finite gives "
@@ -352,6 +353,10 @@ void bind_embedding(nb::module_& m) {
         return tiles_of_rows(rows, type);
       },
       "pieces"_a, "type"_a);
+  // The numbers in a block of a type.
+  m.def(
+      "_block_elements", [](const std::string& type) { return gguf::find_type(std::string_view(type))->elements; },
+      "type"_a);
   m.def("_embedding_bag", &embedding_bag);
   m.def("_pdist", &pdist);
   m.def(

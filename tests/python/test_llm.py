@@ -328,22 +328,22 @@ def test_wrong_experts(tmp_path):
 
 # Packed weights.
 
-TYPES = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "Q3_K": 11}
+TYPES = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "Q2_K": 10, "Q3_K": 11, "IQ4_NL": 20, "IQ4_XS": 23, "MXFP4": 39}
 
 
 def write_packed(path, types):
-    """A model with hidden size 256 whose matrices are random blocks of these types, one after the other. Q3_K: zeros, for the gates alone."""
+    """A model with hidden size 256 whose matrices are random blocks of these types, one after the other. MXFP4, which is decoded: zeros, for the gates alone."""
     config = small.config_json("llama", hidden_size=256, intermediate_size=512, num_hidden_layers=2, head_dim=64)
     metadata, tensors = as_gguf("llama", config, small.random_weights(config, 3))
     random, packed = np.random.default_rng(5), {}
     for i, (name, t) in enumerate(tensors.items()):
         kind = types[i % len(types)]
-        if "Q3_K" in types and name.endswith("ffn_gate.weight"):
-            kind = "Q3_K"
-        elif kind == "Q3_K":
+        if "MXFP4" in types and name.endswith("ffn_gate.weight"):
+            kind = "MXFP4"
+        elif kind == "MXFP4":
             kind = types[0]
-        if kind == "Q3_K":
-            t = (TYPES[kind], t.shape, bytes(t.shape[0] * t.shape[1] // 256 * 110))
+        if kind == "MXFP4":
+            t = (TYPES[kind], t.shape, bytes(t.shape[0] * t.shape[1] // 32 * 17))
         elif t.ndim == 2:
             elements, size, _ = quantized.BLOCKS[kind]
             t = (TYPES[kind], t.shape, quantized.random_blocks(kind, random, (t.shape[0], t.shape[1] // elements * size), 0.06).tobytes())
@@ -351,7 +351,7 @@ def write_packed(path, types):
     return write_gguf(path, metadata, packed)
 
 
-@pytest.mark.parametrize("types", [("Q4_0",), ("Q4_1",), ("Q8_0",), ("Q4_K", "Q6_K", "Q5_K"), ("Q5_0", "Q5_1", "Q3_K", "Q8_0")], ids="-".join)
+@pytest.mark.parametrize("types", [("Q4_0",), ("Q4_1",), ("Q8_0",), ("Q4_K", "Q6_K", "Q5_K"), ("Q5_0", "Q5_1", "MXFP4", "Q8_0"), ("Q2_K",), ("Q3_K", "IQ4_XS", "IQ4_NL")], ids="-".join)
 def test_packed_weights_give_the_logits_of_decoded_ones(types, tmp_path):
     path = write_packed(tmp_path / "m.gguf", types)
     model, decoded = pf.llm.load(path), pf.llm.load(path, dtype=pf.float32)

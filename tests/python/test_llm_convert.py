@@ -178,6 +178,26 @@ def test_from_blocks(folder, tmp_path):
     assert close(logits(tmp_path / "back"), logits(tmp_path / "4.gguf", dtype=pf.float32))
 
 
+@pytest.mark.parametrize("type", ["Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS"])
+def test_from_types_that_are_not_written(type, tmp_path):
+    source = folder_with(tmp_path / "small", hidden_size=256, intermediate_size=256, head_dim=64, num_hidden_layers=1)
+    conversion.convert(source, tmp_path / "f.gguf")
+    _, raw, weights = _gguf_file.read(tmp_path / "f.gguf")
+    random = np.random.default_rng(3)
+    elements, size, _ = quantized.BLOCKS[type]
+    packed = {n: quantized.random_blocks(type, random, (w.shape[0], w.shape[1] // elements * size), 0.06) for n, w in weights.items() if len(w.shape) == 2}
+    with open(tmp_path / "m.gguf", "wb") as f:
+        _gguf_file.write(f, raw, [(n, type if n in packed else w.type, w.shape) for n, w in weights.items()],
+                         lambda file, n: file.write((packed[n] if n in packed else weights[n].raw(0, weights[n].height)).tobytes()))
+    conversion.convert(tmp_path / "m.gguf", tmp_path / "back")
+    decoded = quantized.decoded(type, packed["blk.0.ffn_down.weight"])
+    np.testing.assert_allclose(pf.load(tmp_path / "back")["model.layers.0.mlp.down_proj.weight"].numpy(), decoded, rtol=1e-6, atol=1e-6)
+    done = conversion.convert(tmp_path / "m.gguf", tmp_path / "8.gguf", "Q8_0")
+    written = pf.load_gguf(tmp_path / "8.gguf")[0]["blk.0.ffn_down.weight"].numpy()
+    t = next(t for t in done.tensors if t.name == "blk.0.ffn_down.weight")
+    assert (t.source, t.type) == (type, "Q8_0") and 0 < np.linalg.norm(written - decoded) < 0.01 * np.linalg.norm(decoded)
+
+
 def test_parts_of_tensors(folder, tmp_path, monkeypatch):
     whole = conversion.convert(folder, tmp_path / "a.gguf", "Q4_1")
     monkeypatch.setattr(conversion, "_AT_ONCE", 500)
@@ -356,6 +376,7 @@ def test_a_folder_of_another_kind_of_tokenizer(folder, tmp_path):
 def test_wrong_arguments(folder, tmp_path):
     for arguments, kind, message in (
         ((folder, tmp_path / "m.gguf", "Q9"), ValueError, "the type is not available; got 'Q9'; expected one of F32, F16, BF16, Q4_0"),
+        ((folder, tmp_path / "m.gguf", "Q2_K"), ValueError, "the type is not available; got 'Q2_K'; expected one of F32, .*Q6_K$"),
         ((folder, tmp_path / "m.gguf", 4), ValueError, "the type is not available; got 4"),
         ((folder, tmp_path / "other"), ValueError, "source and target are folders with float weights; got .*other"),
         ((folder, tmp_path / "no" / "m.gguf"), FileNotFoundError, "the target's folder is not there"),

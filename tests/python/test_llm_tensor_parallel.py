@@ -9,18 +9,21 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import LLM, BeamSearchParams, Engine, Finished, Sampling, SamplingParams  # noqa: E402
-from pyflame.llm import bench  # noqa: E402
+from pyflame.llm import _architectures, bench  # noqa: E402
 from pyflame.llm.__main__ import main as command  # noqa: E402
+from pyflame.llm._packed import PackedWeight  # noqa: E402
 from pyflame.llm._share import Share  # noqa: E402
 from pyflame.llm._single import SingleWriter  # noqa: E402
 from pyflame.llm._workers import devices_of  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
+from pyflame.testing.cases import quantized  # noqa: E402
 
 PROMPTS = [[5, 6, 7, 8], list(range(10, 60)), [9], [5, 6, 7, 8] * 6]
 PARAMS = SamplingParams(max_tokens=16, temperature=0, ignore_eos=True, logprobs=4)
@@ -132,6 +135,19 @@ def test_packed_weights_that_cannot_be_divided(tmp_path):
     with pytest.raises(ValueError, match=r"packed weights cannot be divided within a block; got 96 columns of blk.0.ffn_down.weight in blocks of 32 \(Q8_0\) and tensor_parallel_size 2; expected a multiple of 64 columns; hint: dtype="):
         LLM(path, tensor_parallel_size=2)
     written(path, dtype="float32", tensor_parallel_size=2)
+
+
+@pytest.mark.parametrize("type", quantized.BLOCKS)
+def test_columns_of_every_type_are_divided_between_blocks(type):
+    config = _architectures.from_hf(small.config_json("llama", hidden_size=256, intermediate_size=1024, head_dim=64))
+    elements, size, _ = quantized.BLOCKS[type]
+    blocks = quantized.random_blocks(type, np.random.default_rng(1), (256, 1024 // elements * size))
+    parts = [Share(rank, 2).tensor(config, "blk.0.ffn_down.weight", PackedWeight(pf.tensor(blocks), type, 1024)) for rank in range(2)]
+    assert [p.shape for p in parts] == [(256, 512)] * 2
+    np.testing.assert_array_equal(np.concatenate([p.decoded().numpy() for p in parts], 1), pf.decode_blocks(pf.tensor(blocks), type).numpy())
+    if elements == 256:
+        with pytest.raises(ValueError, match=rf"packed weights cannot be divided within a block; got 1024 columns of blk.0.ffn_down.weight in blocks of 256 \({type}\) and tensor_parallel_size 8; expected a multiple of 2048 columns"):
+            Share(0, 8).tensor(config, "blk.0.ffn_down.weight", PackedWeight(pf.tensor(blocks), type, 1024))
 
 
 def test_a_rank_has_its_part_only(folder):

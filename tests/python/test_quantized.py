@@ -8,6 +8,7 @@ import pyflame as pf
 from pyflame.testing.cases.quantized import BLOCKS, decoded, random_blocks
 
 RANDOM = np.random.default_rng(0)
+DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
 
 
 def blocks(name, rows, count):
@@ -98,6 +99,13 @@ def test_sizes_of_zero():
     assert pf.weight_tiles(w[:0], "Q4_0").shape[0] == 0
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="the sizes are those of the CPU's tiles")
+def test_bits_of_a_weight():
+    """docs/language-models.md has them."""
+    tiles = {"Q4_0": 4.5, "Q4_1": 5, "Q5_0": 8.5, "Q5_1": 9, "Q8_0": 8.5, "Q2_K": 2.625, "Q3_K": 4.5625, "Q4_K": 4.625, "Q5_K": 8.625, "Q6_K": 8.5625, "IQ4_NL": 4.5, "IQ4_XS": 4.5625}
+    assert {name: 8 * pf.weight_tiles(pf.tensor(blocks(name, 16, 2)), name).numel() / (16 * 2 * BLOCKS[name][0]) for name in BLOCKS} == tiles
+
+
 X, W = pf.ones(2, 64), pf.tensor(blocks("Q4_0", 8, 2))
 
 
@@ -105,7 +113,7 @@ X, W = pf.ones(2, 64), pf.tensor(blocks("Q4_0", 8, 2))
     ("error", "message", "call"),
     [
         (ValueError, "quantized_linear: no blocks of this type can be decoded; got 'Q9'; expected a name of GGUF, such as Q4_K", lambda: pf.quantized_linear(X, W, "Q9")),
-        (NotImplementedError, "quantized_linear: this type is not available; got 'Q2_K'; expected", lambda: pf.quantized_linear(X, W, "Q2_K")),
+        (NotImplementedError, "quantized_linear: this type is not available; got 'MXFP4'; expected one of Q4_0, Q4_1, .*, Q2_K, .*IQ4_XS; hint: decode the weights", lambda: pf.quantized_linear(X, W, "MXFP4")),
         (TypeError, "quantized_linear: the weights are no bytes; got float32; expected uint8", lambda: pf.quantized_linear(X, X, "Q4_0")),
         (TypeError, "quantized_linear: needs a floating dtype; got int64", lambda: pf.quantized_linear(X.long(), W, "Q4_0")),
         (ValueError, r"quantized_linear: the weights are no rows of blocks; got shape \(36,\)", lambda: pf.quantized_linear(X, W[0], "Q4_0")),
@@ -120,7 +128,7 @@ X, W = pf.ones(2, 64), pf.tensor(blocks("Q4_0", 8, 2))
         (ValueError, "decode_blocks: a row is no whole number of blocks; got 35 bytes; expected a multiple of Q4_0's 18", lambda: pf.decode_blocks(W[:, :35], "Q4_0")),
         (TypeError, "decode_blocks: the weights are no bytes", lambda: pf.decode_blocks(X, "Q4_0")),
         (ValueError, "weight_tiles: a row is no whole number of blocks", lambda: pf.weight_tiles(W[:, :35], "Q4_0")),
-        (NotImplementedError, "weight_tiles: this type is not available; got 'IQ4_NL'", lambda: pf.weight_tiles(W, "IQ4_NL")),
+        (NotImplementedError, "weight_tiles: this type is not available; got 'MXFP4'", lambda: pf.weight_tiles(W, "MXFP4")),
     ],
 )
 def test_errors(error, message, call):
@@ -129,7 +137,6 @@ def test_errors(error, message, call):
     assert np.isfinite(pf.quantized_linear(X, W, "Q4_0").numpy()).all()
 
 
-DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
 needs_gpu = pytest.mark.skipif(DEVICE in ("cpu", "reference"), reason="PYFLAME_TEST_DEVICE names no GPU")
 
 
@@ -139,6 +146,7 @@ def test_planes_on_a_gpu_give_the_same_bits_as_rows(name):
     w = pf.tensor(blocks(name, 11, 3)).to(DEVICE)
     planes, exact = pf.weight_tiles(w, name), decoded(name, w.cpu().numpy())
     assert planes.shape[0] == 11 and planes.shape[1] % 16 == 0
+    np.testing.assert_array_equal(pf.decode_blocks(w, name).cpu().numpy(), pf.decode_blocks(w.cpu(), name).numpy())
     for rows in (1, 3, 9, 33):  # 33: the weights are decoded, and the input is not rounded
         x = pf.tensor(numbers(rows, 3 * BLOCKS[name][0])).to(DEVICE)
         y = pf.quantized_linear(x, planes, name, tiled_rows=11).cpu().numpy()
@@ -152,7 +160,7 @@ def test_planes_on_a_gpu_give_the_same_bits_as_rows(name):
 @needs_gpu
 def test_errors_on_a_gpu():
     w = W.to(DEVICE)
-    with pytest.raises(NotImplementedError, match="decode_blocks: this type is not available; got 'IQ4_NL'; expected Q4_0"):
-        pf.decode_blocks(w, "IQ4_NL")
+    with pytest.raises(NotImplementedError, match="decode_blocks: this type is not available; got 'MXFP4'; expected one of Q4_0"):
+        pf.decode_blocks(w, "MXFP4")
     with pytest.raises(ValueError, match=r"got weight \(8, 36\) for planes of 8 rows of 64 elements; expected \(8, 48\)"):
         pf.quantized_linear(X.to(DEVICE), w, "Q4_0", tiled_rows=8)

@@ -12,12 +12,7 @@ from .. import _C
 from .. import distributed
 from ._packed import PackedWeight
 
-_BLOCK_OF_K = 256  # numbers in a block of Q4_K, Q5_K and Q6_K; those of other types have 32
 _LAYER = re.compile(r"blk\.\d+\.(\w+)\.(weight|bias)")
-
-
-def _block(weight):
-    return _BLOCK_OF_K if weight.type.endswith("_K") else 32
 
 
 def _taken(t, dim, ranges):
@@ -96,7 +91,7 @@ class Share:
     def _columns(self, name, t, ranges):
         if not isinstance(t, PackedWeight):
             return _taken(t, t.dim() - 1, ranges)
-        columns, block = t.shape[-1], _block(t)
+        columns, block = t.shape[-1], _C._block_elements(t.type)
         if columns % (block * self.size):
             raise ValueError(f"Engine: packed weights cannot be divided within a block; got {columns} columns of {name} in blocks of {block} ({t.type}) and tensor_parallel_size {self.size}; "
                              f"expected a multiple of {block * self.size} columns; hint: dtype='bfloat16' (or 'float32') decodes the blocks when the model is loaded, or take fewer ranks")

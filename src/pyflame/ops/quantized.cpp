@@ -16,13 +16,18 @@ const gguf::Type& type_of(const char* op, const std::string& name) {
            "{}: no blocks of this type can be decoded; got '{}'; expected a name of GGUF, such as Q4_K", op, name);
   return *type;
 }
-// With tiles, too.
+// The types that products take.
+std::string types_of_products() {
+  std::string names;
+  for (const gguf::Type& type : gguf::types())
+    if (tile_form(type)) names += (names.empty() ? "" : ", ") + std::string(type.name);
+  return names;
+}
 const gguf::Type& type_of_product(const char* op, const std::string& name) {
   const gguf::Type& type = type_of(op, name);
   PF_CHECK(tile_form(type), NotImplemented,
-           "{}: this type is not available; got '{}'; expected Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K; hint: "
-           "decode the weights",
-           op, name);
+           "{}: this type is not available; got '{}'; expected one of {}; hint: decode the weights", op, name,
+           types_of_products());
   return type;
 }
 

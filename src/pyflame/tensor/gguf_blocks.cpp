@@ -18,6 +18,15 @@ ScaleAndMinimum six_bits(const uint8_t* packed, int block) {
           static_cast<uint8_t>((byte(j + 4) >> 4) | (byte(j) >> 6) << 4)};
 }
 
+int8_t scale_of_q3_k(const uint8_t* packed, int part) {
+  const int low = part < 8 ? packed[part] & 15 : packed[part - 8] >> 4;
+  return static_cast<int8_t>((low | (packed[8 + part % 4] >> (part / 4 * 2) & 3) << 4) - 32);
+}
+int8_t scale_of_iq4_xs(const uint8_t* packed, int block) {
+  const int low = packed[2 + block / 2] >> (block % 2 * 4) & 15, high = packed[block / 4] >> (block % 4 * 2) & 3;
+  return static_cast<int8_t>((low | high << 4) - 32);
+}
+
 namespace {
 
 constexpr int kSmall = 32, kLarge = 256;
@@ -88,12 +97,10 @@ void decode_q8_1(const uint8_t* b, float* out) {
   for (int j = 0; j < kSmall; ++j) out[j] = static_cast<float>(static_cast<int8_t>(b[4 + j])) * d;
 }
 
-// Sixteen numbers of 4 bits that are denser near zero.
-constexpr std::array<float, 16> kNonLinear = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 // d, 16 bytes of nibbles: table[q] d
 void decode_iq4_nl(const uint8_t* b, float* out) {
   const float d = half_at(b);
-  const auto value = [d](int, int q) { return d * kNonLinear[static_cast<size_t>(q)]; };
+  const auto value = [d](int, int q) { return d * static_cast<float>(kNonLinear[static_cast<size_t>(q)]); };
   nibbles(b + 2, out, value, value);
 }
 // The exponent of a power of two with bias 128 (the numbers are halves), 16 bytes of nibbles with 1 sign, 2 exponent and 1 mantissa bits
@@ -118,16 +125,10 @@ void decode_q2_k(const uint8_t* b, float* out) {
 void decode_q3_k(const uint8_t* b, float* out) {
   const uint8_t *high = b, *q = b + 32, *packed = b + 96;
   const float d = half_at(b + 108);
-  std::array<int, 16> scales{};
-  for (int i = 0; i < 16; ++i) {
-    const int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4;
-    scales[static_cast<size_t>(i)] = (low | (packed[8 + i % 4] >> (i / 4 * 2) & 3) << 4) - 32;
-  }
   for (int i = 0; i < kLarge; ++i) {
     const int half = i / 128, shift = i % 128 / 32 * 2;
     const int two = q[half * 32 + i % 32] >> shift & 3, third = high[i % 32] >> (i / 32) & 1;
-    out[i] =
-        d * static_cast<float>(scales[static_cast<size_t>(i / 16)]) * static_cast<float>(two - (third != 0 ? 0 : 4));
+    out[i] = d * static_cast<float>(scale_of_q3_k(packed, i / 16)) * static_cast<float>(two - (third != 0 ? 0 : 4));
   }
 }
 
@@ -166,13 +167,10 @@ void decode_q6_k(const uint8_t* b, float* out) {
 // d, 8 high parts of scales of 2 bits, 8 low parts of 4 bits, 128 bytes of nibbles: (scale - 32) d table[q]
 void decode_iq4_xs(const uint8_t* b, float* out) {
   const float d = half_at(b);
-  const auto high = number_at<uint16_t>(b + 2);
-  const uint8_t *low = b + 4, *q = b + 8;
   for (int block = 0; block < 8; ++block) {
-    const int scale = (low[block / 2] >> (block % 2 * 4) & 15) | (high >> (2 * block) & 3) << 4;
-    const float ds = d * static_cast<float>(scale - 32);
-    const auto value = [ds](int, int n) { return ds * kNonLinear[static_cast<size_t>(n)]; };
-    nibbles(q + block * 16, out + block * kSmall, value, value);
+    const float ds = d * static_cast<float>(scale_of_iq4_xs(b + 2, block));
+    const auto value = [ds](int, int n) { return ds * static_cast<float>(kNonLinear[static_cast<size_t>(n)]); };
+    nibbles(b + 8 + block * 16, out + block * kSmall, value, value);
   }
 }
 

@@ -1,5 +1,6 @@
 // The types of tensors in GGUF files: most of them are blocks of a few bits per element.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -25,5 +26,12 @@ struct ScaleAndMinimum {
   uint8_t scale, minimum;
 };
 ScaleAndMinimum six_bits(const uint8_t* packed, int block);
+// Scales with sign of 6 bits: the sixteen of Q3_K in 12 bytes, and the eight of IQ4_XS in the 6 bytes after d.
+int8_t scale_of_q3_k(const uint8_t* packed, int part);
+int8_t scale_of_iq4_xs(const uint8_t* packed, int block);
+
+// What the numbers of 4 bits of IQ4_NL and IQ4_XS stand for: sixteen integers that are denser near zero.
+constexpr std::array<int8_t, 16> kNonLinear = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                               1,    13,   25,  38,  53,  69,  89,  113};
 
 }  // namespace pyflame::gguf

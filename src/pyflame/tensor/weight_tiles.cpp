@@ -15,7 +15,7 @@ using gguf::ScaleAndMinimum;
 // One row's block of a type: what goes into a group.
 struct Parts {
   std::array<uint8_t, 2> scale{}, minimum{};  // float16
-  std::array<ScaleAndMinimum, 8> nested{};    // Finer: the two scales
+  std::array<ScaleAndMinimum, 8> nested{};    // what the first and the last 16 elements have, where they differ
   std::array<int8_t, 256> q{};
 };
 
@@ -80,20 +80,48 @@ void parts_q6_k(const uint8_t* b, Parts& p) {
   }
 }
 
+// The numbers of 2 bits of Q2_K and Q3_K: element i of each half is in byte i % 32.
+int two_bits(const uint8_t* q, int i) { return q[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3; }
+
+void parts_q2_k(const uint8_t* b, Parts& p) {
+  copy_half(b + 80, p.scale), copy_half(b + 82, p.minimum);
+  for (int i = 0; i < 8; ++i) p.nested[static_cast<size_t>(i)] = {b[2 * i], b[2 * i + 1]};
+  for (int i = 0; i < 256; ++i) p.q[static_cast<size_t>(i)] = static_cast<int8_t>(two_bits(b + 16, i));
+}
+void parts_q3_k(const uint8_t* b, Parts& p) {
+  copy_half(b + 108, p.scale);
+  const auto scale = [b](int part) { return static_cast<uint8_t>(gguf::scale_of_q3_k(b + 96, part)); };
+  for (int i = 0; i < 8; ++i) p.nested[static_cast<size_t>(i)] = {scale(2 * i), scale(2 * i + 1)};
+  for (int i = 0; i < 256; ++i)
+    p.q[static_cast<size_t>(i)] = static_cast<int8_t>(two_bits(b + 32, i) | (b[i % 32] >> (i / 32) & 1) << 2);
+}
+void parts_iq4_xs(const uint8_t* b, Parts& p) {
+  copy_half(b, p.scale);
+  for (int i = 0; i < 8; ++i) {
+    const auto scale = static_cast<uint8_t>(gguf::scale_of_iq4_xs(b + 2, i));
+    p.nested[static_cast<size_t>(i)] = {scale, scale};
+    nibble_pairs(b + 8 + 16 * i, p.q.data() + 32 * i);
+  }
+}
+
 struct Maker {
   std::string_view type;
   TileForm form;
   void (*parts)(const uint8_t* block, Parts& to);
 };
-constexpr std::array<Maker, 8> kMakers = {{
-    {"Q4_0", {true, TileScales::Halves, 8}, parts_q4_0},
-    {"Q4_1", {true, TileScales::WithMinima, 0}, parts_q4_1},
-    {"Q5_0", {false, TileScales::Halves, 0}, parts_q5_0},
-    {"Q5_1", {false, TileScales::WithMinima, 0}, parts_q5_1},
-    {"Q8_0", {false, TileScales::Halves, 0}, parts_q8_0},
-    {"Q4_K", {true, TileScales::Nested, 0}, parts_q4_k},
-    {"Q5_K", {false, TileScales::Nested, 0}, parts_q5_k},
-    {"Q6_K", {false, TileScales::Finer, 0}, parts_q6_k},
+constexpr std::array<Maker, 12> kMakers = {{
+    {"Q4_0", {TileData::Nibbles, TileScales::Halves, 8}, parts_q4_0},
+    {"Q4_1", {TileData::Nibbles, TileScales::WithMinima, 0}, parts_q4_1},
+    {"Q5_0", {TileData::Bytes, TileScales::Halves, 0}, parts_q5_0},
+    {"Q5_1", {TileData::Bytes, TileScales::WithMinima, 0}, parts_q5_1},
+    {"Q8_0", {TileData::Bytes, TileScales::Halves, 0}, parts_q8_0},
+    {"Q2_K", {TileData::Quarters, TileScales::FinerMinima, 0}, parts_q2_k},
+    {"Q3_K", {TileData::Nibbles, TileScales::Finer, 4}, parts_q3_k},
+    {"Q4_K", {TileData::Nibbles, TileScales::Nested, 0}, parts_q4_k},
+    {"Q5_K", {TileData::Bytes, TileScales::Nested, 0}, parts_q5_k},
+    {"Q6_K", {TileData::Bytes, TileScales::Finer, 0}, parts_q6_k},
+    {"IQ4_NL", {TileData::Places, TileScales::Halves, 0}, parts_q4_0},
+    {"IQ4_XS", {TileData::Places, TileScales::Finer, 0}, parts_iq4_xs},
 }};
 
 const Maker* maker_of(const gguf::Type& type) {
@@ -101,17 +129,30 @@ const Maker* maker_of(const gguf::Type& type) {
   return found == kMakers.end() ? nullptr : found;
 }
 
-void put_data(bool nibbles, const int8_t* q, int64_t row, uint8_t* to) {
-  for (int part = 0; part < (nibbles ? 4 : 8); ++part)
+// A byte has elements that are 32 * kBits / 8 apart.
+template <int kBits>
+void put_numbers(const int8_t* q, int64_t row, uint8_t* to) {
+  constexpr int kApart = 4 * kBits;
+  for (int part = 0; part < kBits; ++part)
     for (int j = 0; j < 4; ++j) {
-      const int low = q[part * 4 + j];
-      to[(part * kTileRows + row) * 4 + j] = static_cast<uint8_t>(nibbles ? low | q[part * 4 + j + 16] << 4 : low);
+      int byte = 0;
+      for (int k = 0; k < 8 / kBits; ++k) byte |= static_cast<uint8_t>(q[k * kApart + part * 4 + j]) << (k * kBits);
+      to[(part * kTileRows + row) * 4 + j] = static_cast<uint8_t>(byte);
     }
 }
-int element(bool nibbles, const uint8_t* data, int64_t row, int64_t i) {
-  const uint8_t byte = data[((nibbles ? i % 16 : i) / 4 * kTileRows + row) * 4 + i % 4];
-  if (!nibbles) return static_cast<int8_t>(byte);
-  return i < 16 ? byte & 15 : byte >> 4;
+void put_data(const TileForm& f, const int8_t* q, int64_t row, uint8_t* to) {
+  switch (f.bits()) {
+    case 2: return put_numbers<2>(q, row, to);
+    case 4: return put_numbers<4>(q, row, to);
+    default: return put_numbers<8>(q, row, to);
+  }
+}
+int element(const TileForm& f, const uint8_t* data, int64_t row, int64_t e) {
+  const int64_t each = 4 * f.bits();
+  const uint8_t byte = data[(e % each / 4 * kTileRows + row) * 4 + e % 4];
+  if (f.data == TileData::Bytes) return static_cast<int8_t>(byte);
+  const int number = byte >> (e / each * f.bits()) & ((1 << f.bits()) - 1);
+  return f.data == TileData::Places ? gguf::kNonLinear[static_cast<size_t>(number)] : number - f.zero;
 }
 float half_of(const uint8_t* p) {
   float16 h;
@@ -122,17 +163,12 @@ float half_of(const uint8_t* p) {
 // Puts one row's block into a group.
 void put_group(const TileForm& f, const Parts& p, int64_t row, uint8_t* to) {
   std::memcpy(to + 2 * row, p.scale.data(), 2);
-  if (f.scales == TileScales::WithMinima || f.scales == TileScales::Nested)
-    std::memcpy(to + 16 + 2 * row, p.minimum.data(), 2);
-  switch (f.scales) {
-    case TileScales::Halves: return put_data(f.nibbles, p.q.data(), row, to + 16);
-    case TileScales::WithMinima: return put_data(f.nibbles, p.q.data(), row, to + 32);
-    default: break;
-  }
-  to += f.scales == TileScales::Nested ? 32 : 16;
+  if (f.minima()) std::memcpy(to + 16 + 2 * row, p.minimum.data(), 2);
+  to += f.first_bytes();
+  if (!f.nested()) return put_data(f, p.q.data(), row, to);
   for (size_t i = 0; i < 8; ++i, to += 16 + f.data_bytes()) {
     to[row] = p.nested[i].scale, to[8 + row] = p.nested[i].minimum;
-    put_data(f.nibbles, p.q.data() + 32 * i, row, to + 16);
+    put_data(f, p.q.data() + 32 * i, row, to + 16);
   }
 }
 
@@ -169,17 +205,17 @@ void decode_tile_row(const TileShape& s, const uint8_t* tile, int64_t row, float
   const TileForm& f = *s.form;
   for (int64_t g = 0; g < s.columns / f.group(); ++g, tile += f.group_bytes()) {
     const float d = half_of(tile + 2 * row), m = half_of(tile + 16 + 2 * row);
-    const uint8_t* at = tile + (f.scales == TileScales::WithMinima || f.scales == TileScales::Nested ? 32 : 16);
+    const uint8_t* at = tile + f.first_bytes();
     for (int64_t i = 0; i < f.group(); ++i, ++to) {
       const uint8_t* block = f.nested() ? at + i / 32 * (16 + f.data_bytes()) : at;
-      const auto q = static_cast<float>(element(f.nibbles, f.nested() ? block + 16 : block, row, i % 32) - f.zero);
-      const float first = block[row], second = block[8 + row];
+      const auto q = static_cast<float>(element(f, f.nested() ? block + 16 : block, row, i % 32));
+      const uint8_t first = block[row], second = block[8 + row], finer = i % 32 < 16 ? first : second;
       switch (f.scales) {
         case TileScales::Halves: *to = q * d; break;
         case TileScales::WithMinima: *to = q * d + m; break;
         case TileScales::Nested: *to = d * first * q - m * second; break;
-        case TileScales::Finer:
-          *to = d * static_cast<float>(static_cast<int8_t>(block[i % 32 < 16 ? row : 8 + row])) * q;
+        case TileScales::Finer: *to = d * static_cast<float>(static_cast<int8_t>(finer)) * q; break;
+        case TileScales::FinerMinima: *to = d * static_cast<float>(finer & 15) * q - m * static_cast<float>(finer >> 4);
       }
     }
   }

@@ -6,8 +6,11 @@
 //   WithMinima  32 elements:  scales, minima (float16), data
 //   Nested      256 elements: scales, minima (float16), then for each 32 elements: scales, minima (uint8), data
 //   Finer       256 elements: scales (float16), then for each 32 elements: scales of the first and of the last 16 (int8), data
-// The data of 32 elements are eight parts of four elements; a part has the four elements of each row. Nibbles: four parts of bytes, whose low
-// halves are the elements 0 to 15, and the high ones the elements 16 to 31.
+//   FinerMinima 256 elements: scales, minima (float16), then for each 32 elements: those of the first and of the last 16, a scale in the low
+//                             half of a byte and a minimum in the high one, data
+// The data of 32 elements are parts of four elements; a part has the four elements of each row. Bytes: eight parts. Nibbles: four parts of
+// bytes, whose low halves are the elements 0 to 15, and the high ones the elements 16 to 31. Quarters: two parts; the lowest two bits are the
+// elements 0 to 7, and so on. Places: nibbles that are places in a table of integers of 8 bits.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -18,24 +21,21 @@ namespace pyflame {
 
 constexpr int64_t kTileRows = 8, kTileBlock = 32;
 
-enum class TileScales : uint8_t { Halves, WithMinima, Nested, Finer };
+enum class TileData : uint8_t { Quarters, Nibbles, Places, Bytes };  // bytes have a sign
+enum class TileScales : uint8_t { Halves, WithMinima, Nested, Finer, FinerMinima };
 
 struct TileForm {
-  bool nibbles;  // otherwise bytes with sign
+  TileData data;
   TileScales scales;
-  int zero;  // the number that counts as zero: nibbles without minima
+  int zero;  // the number that counts as zero: quarters and nibbles without minima
 
-  bool nested() const { return scales == TileScales::Nested || scales == TileScales::Finer; }
-  int64_t data_bytes() const { return kTileRows * (nibbles ? 16 : 32); }
+  int bits() const { return data == TileData::Bytes ? 8 : data == TileData::Quarters ? 2 : 4; }
+  bool nested() const { return scales != TileScales::Halves && scales != TileScales::WithMinima; }
+  bool minima() const { return scales != TileScales::Halves && scales != TileScales::Finer; }
+  int64_t data_bytes() const { return kTileRows * kTileBlock * bits() / 8; }
   int64_t group() const { return nested() ? 256 : kTileBlock; }  // elements
-  int64_t group_bytes() const {
-    switch (scales) {
-      case TileScales::Halves: return 16 + data_bytes();
-      case TileScales::WithMinima: return 32 + data_bytes();
-      case TileScales::Nested: return 32 + 8 * (16 + data_bytes());
-      default: return 16 + 8 * (16 + data_bytes());
-    }
-  }
+  int64_t first_bytes() const { return minima() ? 32 : 16; }     // of scales and minima in float16
+  int64_t group_bytes() const { return first_bytes() + (nested() ? 8 * (16 + data_bytes()) : data_bytes()); }
 };
 
 // Null: there are no tiles for this type.

@@ -494,7 +494,8 @@ class GpuProblems {
   }
   // Rows of blocks, and planes of them with one and with several rows of x.
   void blocks(OpId op) {
-    for (const char* name : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}) {
+    for (const char* name :
+         {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"}) {
       const gguf::Type& type = *gguf::find_type(std::string_view(name));
       const PlaneShape s{&type, plane_form(type), 8192, 1024};
       const auto put = [&](const std::string& what, int64_t rows, bool planes) {

@@ -66,8 +66,8 @@ void expect_products(const std::string& name, const std::vector<size_t>& scales)
 
 TEST(Quantized, ProductsOfEveryInstructionSet) {
   const std::vector<std::pair<std::string, std::vector<size_t>>> types = {
-      {"Q4_0", {0}}, {"Q4_1", {0, 2}}, {"Q5_0", {0}},    {"Q5_1", {0, 2}},
-      {"Q8_0", {0}}, {"Q4_K", {0, 2}}, {"Q5_K", {0, 2}}, {"Q6_K", {208}},
+      {"Q4_0", {0}},   {"Q4_1", {0, 2}}, {"Q5_0", {0}},    {"Q5_1", {0, 2}}, {"Q8_0", {0}},   {"Q2_K", {80, 82}},
+      {"Q3_K", {108}}, {"Q4_K", {0, 2}}, {"Q5_K", {0, 2}}, {"Q6_K", {208}},  {"IQ4_NL", {0}}, {"IQ4_XS", {0}},
   };
   const int64_t supported = hwy::SupportedTargets();
   int tried = 0;

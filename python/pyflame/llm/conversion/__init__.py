@@ -288,7 +288,7 @@ class _File:
 
     def to_gguf(self, type):
         if type is None:
-            raise ValueError(f"convert: source and target are GGUF files; got no type; expected one of {', '.join(_blocks.TYPES)}")
+            raise ValueError(f"convert: source and target are GGUF files; got no type; expected one of {', '.join(_blocks.WRITTEN)}")
         tensors = {k: (w, _matrix_type(k, w, type) if w.height > 1 else w.type) for k, w in self.weights.items()}
         return _Plan(tensors, {**self.raw, "general.alignment": _gguf_file.ALIGNMENT, "general.file_type": _file_type(tensors), "general.quantization_version": 2})
 
@@ -443,7 +443,7 @@ def _folder(path):
 
 
 def _checked_type(type, to_file):
-    names = list(_blocks.TYPES) if to_file else list(_blocks.PLAIN)
+    names = _blocks.WRITTEN if to_file else _blocks.PLAIN
     if type is None:
         return None
     if not isinstance(type, str) or type.upper() not in names:
@@ -458,7 +458,7 @@ def convert(source: str | os.PathLike[str], target: str | os.PathLike[str], type
 
     source: a GGUF file, a folder, or the name of an installed package, as of pf.llm.load; a folder may have quantized weights, which become floats in another folder, and in a GGUF file
     blocks where pf.llm.load keeps them in such (type=None), otherwise floats, or blocks of type. target: a path that ends in .gguf is a GGUF file; any other is a folder. type: the type of matrices,
-    'F32', 'F16' or 'BF16', for GGUF also 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'Q8_0', 'Q4_K', 'Q5_K' or 'Q6_K'; None: that of the source, where a folder gets float32 for blocks. In GGUF files, vectors
+    'F32', 'F16' or 'BF16', for GGUF also 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'Q8_0', 'Q4_K', 'Q5_K' or 'Q6_K'; None: that of the source, where a folder gets float32 for blocks. Sources may have 'Q2_K', 'Q3_K', 'IQ4_NL' and 'IQ4_XS', too. In GGUF files, vectors
     are float32, and a matrix into whose rows whole blocks do not fit is Q8_0, or else F16. text: a str whose perplexity is computed before and after, by what pf.llm.load makes of source
     and target. progress: a function of (tensors written, all tensors, name of the next one).
     Numbers are rounded to the nearest one that the type has; no calibration data is used. A few million numbers are in memory at a time; texts need the whole models.

@@ -12,7 +12,8 @@ from ... import _C
 
 @dataclass(frozen=True)
 class Type:
-    """A type of numbers. number: in a tensor's entry; file: general.file_type of a file whose matrices have it; elements and size (bytes) of a block."""
+    """A type of numbers. number: in a tensor's entry; file: general.file_type of a file whose matrices have it, None where the type is read and not written; elements
+    and size (bytes) of a block."""
 
     name: str
     number: int
@@ -25,7 +26,9 @@ TYPES = {t.name: t for t in (
     Type("F32", 0, 1, 4, 0), Type("F16", 1, 1, 2, 1), Type("BF16", 30, 1, 2, 32),
     Type("Q4_0", 2, 32, 18, 2), Type("Q4_1", 3, 32, 20, 3), Type("Q5_0", 6, 32, 22, 8), Type("Q5_1", 7, 32, 24, 9), Type("Q8_0", 8, 32, 34, 7),
     Type("Q4_K", 12, 256, 144, 14), Type("Q5_K", 13, 256, 176, 16), Type("Q6_K", 14, 256, 210, 18),
+    Type("Q2_K", 10, 256, 84), Type("Q3_K", 11, 256, 110), Type("IQ4_NL", 20, 32, 18), Type("IQ4_XS", 23, 256, 136),
 )}  # fmt: skip
+WRITTEN = tuple(t.name for t in TYPES.values() if t.file is not None)
 BY_NUMBER = {t.number: t for t in TYPES.values()}
 PLAIN = ("F32", "F16", "BF16")
 _ARRAYS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}

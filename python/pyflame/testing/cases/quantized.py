@@ -8,10 +8,13 @@ from . import Case, Spec, label
 # name: (elements and bytes of a block, where its float16 scales are)
 BLOCKS = {
     "Q4_0": (32, 18, (0,)), "Q4_1": (32, 20, (0, 2)), "Q5_0": (32, 22, (0,)), "Q5_1": (32, 24, (0, 2)), "Q8_0": (32, 34, (0,)),
-    "Q4_K": (256, 144, (0, 2)), "Q5_K": (256, 176, (0, 2)), "Q6_K": (256, 210, (208,)),
+    "Q2_K": (256, 84, (80, 82)), "Q3_K": (256, 110, (108,)), "Q4_K": (256, 144, (0, 2)), "Q5_K": (256, 176, (0, 2)), "Q6_K": (256, 210, (208,)),
+    "IQ4_NL": (32, 18, (0,)), "IQ4_XS": (256, 136, (0,)),
 }  # fmt: skip
 # The standard deviation of weights with random bits and scales of 1.
-_SPREAD = {"Q4_0": 4.6, "Q4_1": 8.8, "Q5_0": 9.2, "Q5_1": 18, "Q8_0": 74, "Q4_K": 320, "Q5_K": 660, "Q6_K": 1370}
+_SPREAD = {"Q4_0": 4.6, "Q4_1": 8.8, "Q5_0": 9.2, "Q5_1": 18, "Q8_0": 74, "Q2_K": 19, "Q3_K": 43, "Q4_K": 320, "Q5_K": 660, "Q6_K": 1370, "IQ4_NL": 67, "IQ4_XS": 1250}
+# What the numbers of 4 bits of IQ4_NL and IQ4_XS stand for.
+_NON_LINEAR = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float64)
 
 
 def random_blocks(name, rng, shape, spread=0.2):
@@ -35,6 +38,8 @@ def decoded(name, rows):
     b = rows.reshape(rows.shape[0], rows.shape[1] // size, size)
     d, m = (b[..., at:at + 2].copy().view(np.float16).astype(np.float64) for at in (scales[0], scales[-1]))
     nibbles = np.concatenate([b[..., -16:] & 15, b[..., -16:] >> 4], -1).astype(np.float64)
+    i = np.arange(256)
+    half, part, rest = i // 128, i % 128 // 32, i % 32
     if name in ("Q4_0", "Q4_1"):
         w = d * (nibbles - 8) if name == "Q4_0" else d * nibbles + m
     elif name in ("Q5_0", "Q5_1"):
@@ -43,14 +48,25 @@ def decoded(name, rows):
         w = d * (q - 16) if name == "Q5_0" else d * q + m
     elif name == "Q8_0":
         w = d * b[..., 2:].view(np.int8)
+    elif name == "Q2_K":
+        q, s = (b[..., 16 + half * 32 + rest] >> (part * 2) & 3).astype(np.float64), b[..., i // 16]
+        w = d * (s & 15) * q - m * (s >> 4)
+    elif name == "Q3_K":
+        q = (b[..., 32 + half * 32 + rest] >> (part * 2) & 3) + 4.0 * (b[..., rest] >> (i // 32) & 1) - 4
+        packed, k = b[..., 96:108], np.arange(16)
+        scale = (packed[..., k % 8] >> (k // 8 * 4) & 15) + 16.0 * (packed[..., 8 + k % 4] >> (k // 4 * 2) & 3) - 32
+        w = d * scale[..., i // 16] * q
+    elif name == "IQ4_NL":
+        w = d * _NON_LINEAR[nibbles.astype(int)]
+    elif name == "IQ4_XS":
+        k = np.arange(8)
+        scale = (b[..., 4 + k // 2] >> (k % 2 * 4) & 15) + 16.0 * (b[..., 2 + k // 4] >> (k % 4 * 2) & 3) - 32
+        w = d * scale[..., i // 32] * _NON_LINEAR[b[..., 8 + i // 32 * 16 + rest % 16] >> (rest // 16 * 4) & 15]
     elif name == "Q6_K":
-        i = np.arange(256)
-        half, part, rest = i // 128, i % 128 // 32, i % 32
         low = b[..., half * 64 + part % 2 * 32 + rest] >> (part // 2 * 4) & 15
         q = low + 16.0 * (b[..., 128 + half * 32 + rest] >> (part * 2) & 3) - 32
         w = d * b[..., 192:208].view(np.int8)[..., i // 16] * q
     else:
-        i = np.arange(256)
         packed, at = b[..., 4:16].astype(int), 16 if name == "Q4_K" else 48
         scale = np.concatenate([packed[..., :4] & 63, packed[..., 8:] & 15 | packed[..., :4] >> 6 << 4], -1)
         minimum = np.concatenate([packed[..., 4:8] & 63, packed[..., 8:] >> 4 | packed[..., 4:8] >> 6 << 4], -1)

@@ -31,7 +31,7 @@ class Products : public Exec {
     rows_ = x.shape[0], tiled_ = a.rows != 0;
     shape_ = shape_of(a, y.shape[1], x.shape[1]);
     q_ = ws_.take(static_cast<size_t>(vec::kPlanes * x.numel()));
-    scale_ = ws_.take(blocks() * sizeof(float)), sum_ = ws_.take(blocks() * sizeof(float));
+    scale_ = ws_.take(blocks() * sizeof(float)), sum_ = ws_.take(2 * blocks() * sizeof(float));
   }
 
   vec::RoundedRows round(const RunContext& ctx) const {

@@ -26,7 +26,8 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 void RoundRows(const float* x, int64_t rows, const RoundedRows& to) {
-  const hn::CappedTag<float, kTileBlock> d;
+  constexpr int64_t kHalf = kTileBlock / 2;
+  const hn::CappedTag<float, kHalf> d;
   const hn::Rebind<int32_t, decltype(d)> di;
   const hn::Rebind<int8_t, decltype(d)> d8;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -43,17 +44,18 @@ void RoundRows(const float* x, int64_t rows, const RoundedRows& to) {
     const float not_finite = hn::GetLane(hn::SumOfLanes(d, bad)), most = hn::GetLane(hn::MaxOfLanes(d, largest));
     const bool counts = most >= kLeast && not_finite == 0;
     const auto factor = hn::Set(d, counts ? kMost / most : 0.0F);
+    to.scale[b] = (counts ? most / kMost : 0.0F) + not_finite;
     auto sum = hn::Zero(di);
     for (int64_t i = 0; i < kTileBlock; i += lanes) {
       // Not a number times zero would not be an integer.
       const auto n = counts ? hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), factor)) : hn::Zero(di);
-      sum = hn::Add(sum, n);
+      sum = i == kHalf ? n : hn::Add(sum, n);
       const auto high = hn::ShiftRight<kLowBits>(hn::Add(n, hn::Set(di, 1 << (kLowBits - 1))));
       hn::StoreU(hn::DemoteTo(d8, high), d8, q + i);
       hn::StoreU(hn::DemoteTo(d8, hn::Sub(n, hn::ShiftLeft<kLowBits>(high))), d8, q + to.columns + i);
+      if ((i + lanes) % kHalf == 0)
+        to.sum[2 * b + i / kHalf] = to.scale[b] * static_cast<float>(hn::GetLane(hn::SumOfLanes(di, sum)));
     }
-    to.scale[b] = (counts ? most / kMost : 0.0F) + not_finite;
-    to.sum[b] = to.scale[b] * static_cast<float>(hn::GetLane(hn::SumOfLanes(di, sum)));
   }
 }
 
@@ -66,6 +68,12 @@ template <bool kSigned>
 HWY_INLINE __m256 EightBytes(const uint8_t* p) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   return _mm256_cvtepi32_ps(kSigned ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
+}
+// Eight scales and minima in the halves of bytes, times those of the group.
+HWY_INLINE void EightPairs(const uint8_t* p, __m256 outer, __m256 outer_minimum, __m256& scale, __m256& minimum) {
+  const __m256i both = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  scale = _mm256_mul_ps(outer, _mm256_cvtepi32_ps(_mm256_and_si256(both, _mm256_set1_epi32(15))));
+  minimum = _mm256_mul_ps(outer_minimum, _mm256_cvtepi32_ps(_mm256_srli_epi32(both, 4)));
 }
 HWY_INLINE __m256i FourElements(const int8_t* q) {
   int32_t four;
@@ -82,32 +90,36 @@ HWY_INLINE __m256i Joined(__m256i high, __m256i low) {
   return _mm256_add_epi32(_mm256_slli_epi32(high, kLowBits), low);
 }
 
-// Sums over 32 elements. Eight products of pairs of nibbles with bytes are at most 8 * 2 * 15 * 127 < 2^15.
-template <int kRows>
-HWY_INLINE void NibbleSums(const uint8_t* data, const Planes<kRows>& q, int64_t at, __m256i (&sums)[kRows]) {
-  const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+// Sums over the elements in the places kFrom to kTo - 1 of each byte, numbers of kBits. Eight products of pairs of nibbles with bytes are at most
+// 8 * 2 * 15 * 127 < 2^15.
+template <int kBits, int kFrom, int kTo, int kRows>
+HWY_INLINE void SmallSums(const uint8_t* data, const Planes<kRows>& q, int64_t at, __m256i (&sums)[kRows]) {
+  static_assert(kBits * (kTo - kFrom) * 2 * ((1 << kBits) - 1) * 127 < 1 << 15);
+  const __m256i mask = _mm256_set1_epi8((1 << kBits) - 1), ones = _mm256_set1_epi16(1);
   __m256i pairs[kPlanes * kRows];
   for (__m256i& p : pairs) p = _mm256_setzero_si256();
-  for (int part = 0; part < 4; ++part) {
+  for (int part = 0; part < kBits; ++part) {
     const __m256i w = Part(data + part * 32);
-    const __m256i first = _mm256_and_si256(w, low), last = _mm256_and_si256(_mm256_srli_epi16(w, 4), low);
-    for (int n = 0; n < kPlanes * kRows; ++n) {
-      const int8_t* x = q[n] + at + part * 4;
-      pairs[n] = _mm256_add_epi16(pairs[n], _mm256_maddubs_epi16(first, FourElements(x)));
-      pairs[n] = _mm256_add_epi16(pairs[n], _mm256_maddubs_epi16(last, FourElements(x + 16)));
+    for (int place = kFrom; place < kTo; ++place) {
+      const __m256i shifted = place == 0 ? w : _mm256_srli_epi16(w, place * kBits);
+      const __m256i numbers = _mm256_and_si256(shifted, mask);
+      for (int n = 0; n < kPlanes * kRows; ++n) {
+        const __m256i x = FourElements(q[n] + at + place * 4 * kBits + part * 4);
+        pairs[n] = _mm256_add_epi16(pairs[n], _mm256_maddubs_epi16(numbers, x));
+      }
     }
   }
   for (int n = 0; n < kRows; ++n)
     sums[n] = Joined(_mm256_madd_epi16(pairs[2 * n], ones), _mm256_madd_epi16(pairs[2 * n + 1], ones));
 }
-// Sums over the 16 elements of four parts. Weights of 6 bits: 4 * 2 * 32 * 127 < 2^15; those of 8 bits are widened at once.
-template <bool kSix, int kRows>
-HWY_INLINE void ByteSums(const uint8_t* data, const Planes<kRows>& q, int64_t at, __m256i (&sums)[kRows]) {
+// Sums over the 16 elements of four parts, which are bytes with sign. Weights of 6 bits: 4 * 2 * 32 * 127 < 2^15; those of 8 bits are widened at once.
+template <bool kSix, int kRows, class Bytes>
+HWY_INLINE void ByteSums(const Bytes& bytes, const Planes<kRows>& q, int64_t at, __m256i (&sums)[kRows]) {
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i all[kPlanes * kRows];
   for (__m256i& s : all) s = _mm256_setzero_si256();
   for (int part = 0; part < 4; ++part) {
-    const __m256i w = Part(data + part * 32), size = _mm256_abs_epi8(w);
+    const __m256i w = bytes(part), size = _mm256_abs_epi8(w);
     for (int n = 0; n < kPlanes * kRows; ++n) {
       const __m256i signed_x = _mm256_sign_epi8(FourElements(q[n] + at + part * 4), w);
       const __m256i pairs = _mm256_maddubs_epi16(size, signed_x);
@@ -119,11 +131,33 @@ HWY_INLINE void ByteSums(const uint8_t* data, const Planes<kRows>& q, int64_t at
     sums[n] = kSix ? Joined(_mm256_madd_epi16(high, ones), _mm256_madd_epi16(low, ones)) : Joined(high, low);
   }
 }
+// Sums over one half of a block, of any data.
+template <TileData kData, bool kSix, int kHalf, int kRows>
+HWY_INLINE void HalfSums(const uint8_t* data, const Planes<kRows>& q, int64_t at, __m256i (&sums)[kRows]) {
+  if constexpr (kData == TileData::Quarters) {
+    SmallSums<2, 2 * kHalf, 2 * kHalf + 2, kRows>(data, q, at, sums);
+  } else if constexpr (kData == TileData::Nibbles) {
+    SmallSums<4, kHalf, kHalf + 1, kRows>(data, q, at, sums);
+  } else if constexpr (kData == TileData::Places) {
+    const __m256i mask = _mm256_set1_epi8(15);
+    const __m256i table =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(gguf::kNonLinear.data())));
+    const auto bytes = [&](int part) HWY_ATTR {
+      const __m256i places = _mm256_srli_epi16(Part(data + part * 32), 4 * kHalf);
+      return _mm256_shuffle_epi8(table, _mm256_and_si256(places, mask));
+    };
+    ByteSums<false, kRows>(bytes, q, at + 16 * kHalf, sums);
+  } else {
+    const auto bytes = [&](int part) HWY_ATTR { return Part(data + (4 * kHalf + part) * 32); };
+    ByteSums<kSix, kRows>(bytes, q, at + 16 * kHalf, sums);
+  }
+}
 
-template <bool kNibbles, TileScales kScales, int kZero, int kRows>
+template <TileData kData, TileScales kScales, int kZero, int kRows>
 void ProductOfRows(const TileForm& form, const uint8_t* tile, const RoundedRows& x, float* y, int64_t ldy,
                    int64_t outputs) {
-  constexpr bool kNested = kScales == TileScales::Nested, kFiner = kScales == TileScales::Finer;
+  constexpr bool kNested = kScales == TileScales::Nested, kFinerMinima = kScales == TileScales::FinerMinima;
+  constexpr bool kFiner = kScales == TileScales::Finer || kFinerMinima;  // the halves of a block have their own scales
   constexpr bool kMinima = kScales == TileScales::WithMinima;
   const int64_t blocks = x.blocks(), data = form.data_bytes();
   Planes<kRows> q;
@@ -132,16 +166,21 @@ void ProductOfRows(const TileForm& form, const uint8_t* tile, const RoundedRows&
   for (__m256& t : total) t = _mm256_setzero_ps();
   __m256 outer = _mm256_setzero_ps(), outer_minimum = outer;
   for (int64_t b = 0; b < blocks; ++b) {
-    __m256 scale = outer, minimum = outer, last_scale = outer;
+    __m256 scale = outer, minimum = outer, last_scale = outer, last_minimum = outer;
     if (kNested || kFiner) {
       if (b % 8 == 0) {
         outer = EightHalves(tile);
-        if (kNested) outer_minimum = EightHalves(tile + 16);
-        tile += kNested ? 32 : 16;
+        if (kNested || kFinerMinima) outer_minimum = EightHalves(tile + 16);
+        tile += form.first_bytes();
       }
-      scale = _mm256_mul_ps(outer, EightBytes<kFiner>(tile));
-      if (kNested) minimum = _mm256_mul_ps(outer_minimum, EightBytes<false>(tile + 8));
-      else last_scale = _mm256_mul_ps(outer, EightBytes<true>(tile + 8));
+      if constexpr (kFinerMinima) {
+        EightPairs(tile, outer, outer_minimum, scale, minimum);
+        EightPairs(tile + 8, outer, outer_minimum, last_scale, last_minimum);
+      } else {
+        scale = _mm256_mul_ps(outer, EightBytes<kFiner>(tile));
+        if (kNested) minimum = _mm256_mul_ps(outer_minimum, EightBytes<false>(tile + 8));
+        else last_scale = _mm256_mul_ps(outer, EightBytes<true>(tile + 8));
+      }
       tile += 16;
     } else {
       scale = EightHalves(tile);
@@ -150,22 +189,32 @@ void ProductOfRows(const TileForm& form, const uint8_t* tile, const RoundedRows&
     }
     __m256i sums[kRows], last[kRows];
     constexpr bool kSix = kScales != TileScales::Halves;
-    if (kNibbles) {
-      NibbleSums<kRows>(tile, q, b * kTileBlock, sums);
+    if constexpr (kData == TileData::Nibbles && !kFiner) {
+      SmallSums<4, 0, 2, kRows>(tile, q, b * kTileBlock, sums);
     } else {
-      ByteSums<kSix, kRows>(tile, q, b * kTileBlock, sums);
-      ByteSums<kSix, kRows>(tile + 128, q, b * kTileBlock + 16, last);
+      HalfSums<kData, kSix, 0, kRows>(tile, q, b * kTileBlock, sums);
+      HalfSums<kData, kSix, 1, kRows>(tile, q, b * kTileBlock, last);
+      if (!kFiner)
+        for (int n = 0; n < kRows; ++n) sums[n] = _mm256_add_epi32(sums[n], last[n]);
     }
     tile += data;
     for (int n = 0; n < kRows; ++n) {
-      const __m256 step = _mm256_set1_ps(x.scale[n * blocks + b]), sum = _mm256_set1_ps(x.sum[n * blocks + b]);
-      if (!kNibbles && !kFiner) sums[n] = _mm256_add_epi32(sums[n], last[n]);
-      __m256 product = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[n]), step);
-      if (kZero != 0) product = _mm256_fnmadd_ps(_mm256_set1_ps(kZero), sum, product);
-      total[n] = _mm256_fmadd_ps(product, scale, total[n]);
-      if (kFiner) total[n] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(last[n]), step), last_scale, total[n]);
+      const __m256 step = _mm256_set1_ps(x.scale[n * blocks + b]);
+      const float* halves = x.sum + 2 * (n * blocks + b);
+      const __m256 sum = _mm256_set1_ps(kFiner ? halves[0] : halves[0] + halves[1]);
+      const auto add = [&](__m256i products, __m256 of_x, __m256 factor) HWY_ATTR {
+        __m256 product = _mm256_mul_ps(_mm256_cvtepi32_ps(products), step);
+        if (kZero != 0) product = _mm256_fnmadd_ps(_mm256_set1_ps(kZero), of_x, product);
+        total[n] = _mm256_fmadd_ps(product, factor, total[n]);
+      };
+      add(sums[n], sum, scale);
       if (kMinima) total[n] = _mm256_fmadd_ps(minimum, sum, total[n]);
-      if (kNested) total[n] = _mm256_fnmadd_ps(minimum, sum, total[n]);
+      if (kNested || kFinerMinima) total[n] = _mm256_fnmadd_ps(minimum, sum, total[n]);
+      if constexpr (kFiner) {
+        const __m256 last_sum = _mm256_set1_ps(halves[1]);
+        add(last[n], last_sum, last_scale);
+        if (kFinerMinima) total[n] = _mm256_fnmadd_ps(last_minimum, last_sum, total[n]);
+      }
     }
   }
   for (int n = 0; n < kRows; ++n) {
@@ -179,15 +228,15 @@ void ProductOfRows(const TileForm& form, const uint8_t* tile, const RoundedRows&
   }
 }
 
-template <bool kNibbles, TileScales kScales, int kZero>
+template <TileData kData, TileScales kScales, int kZero>
 void Product(const TileForm& form, const uint8_t* tile, const RoundedRows& x, int64_t rows, float* y, int64_t ldy,
              int64_t outputs) {
   int64_t i = 0;
   for (; i + 4 <= rows; i += 4)
-    ProductOfRows<kNibbles, kScales, kZero, 4>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
+    ProductOfRows<kData, kScales, kZero, 4>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
   for (; i + 2 <= rows; i += 2)
-    ProductOfRows<kNibbles, kScales, kZero, 2>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
-  for (; i < rows; ++i) ProductOfRows<kNibbles, kScales, kZero, 1>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
+    ProductOfRows<kData, kScales, kZero, 2>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
+  for (; i < rows; ++i) ProductOfRows<kData, kScales, kZero, 1>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
 }
 
 #else
@@ -197,54 +246,61 @@ HWY_INLINE float HalfAt(const uint8_t* p, int64_t i) {
   std::memcpy(&h, p + 2 * i, sizeof h);
   return static_cast<float>(h);
 }
-// sums[r] += the products of n elements of row r. x: the high plane; the low one is `columns` after it.
-template <bool kNibbles>
-HWY_INLINE void Sums(const uint8_t* data, const int8_t* x, int64_t columns, int64_t n, int32_t* sums) {
-  const auto joined = [&](int64_t i) { return (int32_t{x[i]} << kLowBits) + x[columns + i]; };
-  for (int64_t part = 0; part < n / 4; ++part)
+// sums[r] = the products of one half of a block's elements of row r. x: the high plane of the block; the low one is `columns` after it.
+template <TileData kData, int kHalf>
+HWY_INLINE void HalfSums(const uint8_t* data, const int8_t* x, int64_t columns, int32_t* sums) {
+  constexpr int kBits = kData == TileData::Bytes ? 8 : kData == TileData::Quarters ? 2 : 4;
+  std::fill_n(sums, kTileRows, 0);
+  for (int part = 0; part < 4; ++part)
     for (int64_t r = 0; r < kTileRows; ++r)
       for (int64_t j = 0; j < 4; ++j) {
-        const uint8_t byte = data[(part * kTileRows + r) * 4 + j];
-        if (kNibbles) sums[r] += (byte & 15) * joined(part * 4 + j) + (byte >> 4) * joined(part * 4 + j + 16);
-        else sums[r] += static_cast<int8_t>(byte) * joined(part * 4 + j);
+        const int in_block = 4 * kHalf + part;
+        const uint8_t byte = data[(in_block % kBits * kTileRows + r) * 4 + j];
+        int32_t w = byte >> (in_block / kBits * kBits) & ((1 << kBits) - 1);
+        if (kData == TileData::Bytes) w = static_cast<int8_t>(byte);
+        if (kData == TileData::Places) w = gguf::kNonLinear[static_cast<size_t>(w)];
+        const int64_t e = in_block * 4 + j;
+        sums[r] += w * ((int32_t{x[e]} << kLowBits) + x[columns + e]);
       }
 }
 
-template <bool kNibbles, TileScales kScales, int kZero>
+template <TileData kData, TileScales kScales, int kZero>
 void Product(const TileForm& form, const uint8_t* tile, const RoundedRows& x, int64_t rows, float* y, int64_t ldy,
              int64_t outputs) {
-  constexpr bool kNested = kScales == TileScales::Nested, kFiner = kScales == TileScales::Finer;
-  constexpr bool kMinima = kScales == TileScales::WithMinima || kNested;
+  constexpr bool kNested = kScales == TileScales::Nested, kFinerMinima = kScales == TileScales::FinerMinima;
+  constexpr bool kFiner = kScales == TileScales::Finer || kFinerMinima;
   for (int64_t i = 0; i < rows; ++i) {
     const uint8_t* at = tile;
     float total[kTileRows] = {}, outer[kTileRows] = {}, outer_minimum[kTileRows] = {};
     for (int64_t b = 0; b < x.blocks(); ++b) {
-      if ((!kNested && !kFiner) || b % 8 == 0) {
+      if (!form.nested() || b % 8 == 0) {
         for (int64_t r = 0; r < kTileRows; ++r) {
           outer[r] = HalfAt(at, r);
-          if (kMinima) outer_minimum[r] = HalfAt(at + 16, r);
+          if (form.minima()) outer_minimum[r] = HalfAt(at + 16, r);
         }
-        at += kMinima ? 32 : 16;
+        at += form.first_bytes();
       }
       const uint8_t* fine = at;
-      if (kNested || kFiner) at += 16;
-      int32_t sums[kTileRows] = {}, last[kTileRows] = {};
+      if (form.nested()) at += 16;
+      int32_t sums[2][kTileRows];
       const int8_t* q = x.q + i * kPlanes * x.columns + b * kTileBlock;
-      Sums<kNibbles>(at, q, x.columns, 16, sums);
-      if (!kNibbles) Sums<kNibbles>(at + 128, q + 16, x.columns, 16, last);
+      HalfSums<kData, 0>(at, q, x.columns, sums[0]);
+      HalfSums<kData, 1>(at, q, x.columns, sums[1]);
       at += form.data_bytes();
-      const float step = x.scale[i * x.blocks() + b], sum = x.sum[i * x.blocks() + b];
-      for (int64_t r = 0; r < kTileRows; ++r) {
-        const auto first = static_cast<float>(kFiner ? sums[r] : sums[r] + last[r]);
-        float scale = outer[r];
-        if (kNested) scale *= static_cast<float>(fine[r]);
-        if (kFiner) scale *= static_cast<float>(static_cast<int8_t>(fine[r]));
-        total[r] += (first * step - static_cast<float>(kZero) * sum) * scale;
-        if (kFiner)
-          total[r] +=
-              static_cast<float>(last[r]) * step * outer[r] * static_cast<float>(static_cast<int8_t>(fine[8 + r]));
-        if (kNested) total[r] -= outer_minimum[r] * static_cast<float>(fine[8 + r]) * sum;
-        else if (kMinima) total[r] += outer_minimum[r] * sum;
+      if (!kFiner)
+        for (int64_t r = 0; r < kTileRows; ++r) sums[0][r] += sums[1][r];
+      const float* halves = x.sum + 2 * (i * x.blocks() + b);
+      for (int64_t half = 0; half < (kFiner ? 2 : 1); ++half) {
+        const float step = x.scale[i * x.blocks() + b], sum = kFiner ? halves[half] : halves[0] + halves[1];
+        for (int64_t r = 0; r < kTileRows; ++r) {
+          const uint8_t finer = fine[8 * half + r];
+          float scale = outer[r], minimum = outer_minimum[r];
+          if (kNested) scale *= static_cast<float>(fine[r]), minimum *= -static_cast<float>(fine[8 + r]);
+          if (kScales == TileScales::Finer) scale *= static_cast<float>(static_cast<int8_t>(finer));
+          if (kFinerMinima) scale *= static_cast<float>(finer & 15), minimum *= -static_cast<float>(finer >> 4);
+          total[r] += (static_cast<float>(sums[half][r]) * step - static_cast<float>(kZero) * sum) * scale;
+          if (form.minima()) total[r] += minimum * sum;
+        }
       }
     }
     std::copy_n(total, outputs, y + i * ldy);
@@ -255,19 +311,27 @@ void Product(const TileForm& form, const uint8_t* tile, const RoundedRows& x, in
 
 void TileProduct(const TileForm& form, const uint8_t* tile, const RoundedRows& x, int64_t rows, float* y, int64_t ldy,
                  int64_t outputs) {
+  using D = TileData;
   using S = TileScales;
-  if (form.nibbles) {
-    switch (form.scales) {
-      case S::Halves: return Product<true, S::Halves, 8>(form, tile, x, rows, y, ldy, outputs);
-      case S::WithMinima: return Product<true, S::WithMinima, 0>(form, tile, x, rows, y, ldy, outputs);
-      default: return Product<true, S::Nested, 0>(form, tile, x, rows, y, ldy, outputs);
-    }
-  }
-  switch (form.scales) {
-    case S::Halves: return Product<false, S::Halves, 0>(form, tile, x, rows, y, ldy, outputs);
-    case S::WithMinima: return Product<false, S::WithMinima, 0>(form, tile, x, rows, y, ldy, outputs);
-    case S::Nested: return Product<false, S::Nested, 0>(form, tile, x, rows, y, ldy, outputs);
-    case S::Finer: return Product<false, S::Finer, 0>(form, tile, x, rows, y, ldy, outputs);
+  switch (form.data) {
+    case D::Quarters: return Product<D::Quarters, S::FinerMinima, 0>(form, tile, x, rows, y, ldy, outputs);
+    case D::Places:
+      if (form.scales == S::Halves) return Product<D::Places, S::Halves, 0>(form, tile, x, rows, y, ldy, outputs);
+      return Product<D::Places, S::Finer, 0>(form, tile, x, rows, y, ldy, outputs);
+    case D::Nibbles:
+      switch (form.scales) {
+        case S::Halves: return Product<D::Nibbles, S::Halves, 8>(form, tile, x, rows, y, ldy, outputs);
+        case S::WithMinima: return Product<D::Nibbles, S::WithMinima, 0>(form, tile, x, rows, y, ldy, outputs);
+        case S::Nested: return Product<D::Nibbles, S::Nested, 0>(form, tile, x, rows, y, ldy, outputs);
+        default: return Product<D::Nibbles, S::Finer, 4>(form, tile, x, rows, y, ldy, outputs);
+      }
+    case D::Bytes:
+      switch (form.scales) {
+        case S::Halves: return Product<D::Bytes, S::Halves, 0>(form, tile, x, rows, y, ldy, outputs);
+        case S::WithMinima: return Product<D::Bytes, S::WithMinima, 0>(form, tile, x, rows, y, ldy, outputs);
+        case S::Nested: return Product<D::Bytes, S::Nested, 0>(form, tile, x, rows, y, ldy, outputs);
+        default: return Product<D::Bytes, S::Finer, 0>(form, tile, x, rows, y, ldy, outputs);
+      }
   }
 }
 

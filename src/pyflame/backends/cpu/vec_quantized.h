@@ -14,12 +14,12 @@ constexpr int32_t kMostRounded = 127 << kLowBits;
 struct RoundedRows {
   int8_t* q;     // [rows, planes, columns]: high, then low
   float* scale;  // [rows, columns / 32]
-  float* sum;    // the same: the scale times the sum of the block's integers
+  float* sum;    // [rows, columns / 16]: the scale times the sum of the integers of each half of a block
   int64_t columns;
 
   int64_t blocks() const { return columns / kTileBlock; }
   RoundedRows from(int64_t row) const {
-    return {q + row * kPlanes * columns, scale + row * blocks(), sum + row * blocks(), columns};
+    return {q + row * kPlanes * columns, scale + row * blocks(), sum + row * 2 * blocks(), columns};
   }
 };
 

@@ -8,7 +8,20 @@
 namespace pf {
 
 // GGUF's numbers of the types.
-enum BlockType { kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8, kQ4_K = 12, kQ5_K = 13, kQ6_K = 14 };
+enum BlockType {
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kIQ4_NL = 20,
+  kIQ4_XS = 23
+};
 
 // 32 rounded elements of x: their scale, and the sums of the integers of each half.
 struct RoundedBlock {
@@ -45,13 +58,17 @@ PF_DEVICE float load_half(const u8* p) {
 
 template <int kType>
 struct BlockTraits {
-  static constexpr bool kLarge = kType == kQ4_K || kType == kQ5_K || kType == kQ6_K;
+  static constexpr bool kTwo = kType == kQ2_K || kType == kQ3_K;  // two bits, beside those of Q3_K's upper bits
+  static constexpr bool kTable = kType == kIQ4_NL || kType == kIQ4_XS;
+  static constexpr bool kLarge = kTwo || kType == kQ4_K || kType == kQ5_K || kType == kQ6_K || kType == kIQ4_XS;
   static constexpr bool kFive = kType == kQ5_0 || kType == kQ5_1 || kType == kQ5_K;
-  static constexpr bool kMinimum = kType == kQ4_1 || kType == kQ5_1 || kType == kQ4_K || kType == kQ5_K;
-  static constexpr int kZero = kType == kQ4_0 ? 8 : kType == kQ5_0 ? 16 : kType == kQ6_K ? 32 : 0;
+  static constexpr bool kMinimum =
+      kType == kQ4_1 || kType == kQ5_1 || kType == kQ2_K || kType == kQ4_K || kType == kQ5_K;
+  static constexpr bool kSigned = kType == kQ8_0 || kTable;  // the integers have a sign
+  static constexpr int kZero = kType == kQ4_0 ? 8 : kType == kQ5_0 ? 16 : kType == kQ6_K ? 32 : kType == kQ3_K ? 4 : 0;
   // The element at which a run of a unit begins.
   static PF_DEVICE i64 first(i64 unit, int run) {
-    if constexpr (!kLarge) return unit * 32 + run * 16;
+    if constexpr (!kLarge || kTable) return unit * 32 + run * 16;
     const int v = (int)(unit % 8);
     if constexpr (kType == kQ6_K) return unit / 8 * 256 + v / 4 * 128 + v % 4 * 16 + run * 64;
     return unit / 8 * 256 + v / 2 * 64 + v % 2 * 16 + run * 32;
@@ -62,7 +79,7 @@ struct BlockTraits {
 template <int kType, bool kAligned>
 struct RawUnit {
   using Traits = BlockTraits<kType>;
-  static constexpr int kHighBytes = !Traits::kFive && kType != kQ6_K ? 0 : Traits::kLarge ? 16 : 4;
+  static constexpr int kHighBytes = !Traits::kFive && kType != kQ3_K && kType != kQ6_K ? 0 : Traits::kLarge ? 16 : 4;
   u32 q[kType == kQ8_0 ? 8 : 4];
   u32 high[kHighBytes ? kHighBytes / 4 : 1];
   u32 scales[3];
@@ -72,7 +89,8 @@ struct RawUnit {
     const auto part = [&](int i, i64 block) { return row + parts.at[i] + block * parts.step[i]; };
     const i64 block = Traits::kLarge ? unit / 8 : unit;
     const int v = Traits::kLarge ? (int)(unit % 8) : 0;
-    load_words<kType == kQ8_0 ? 32 : 16, kAligned>(part(0, block) + 16 * v, q);
+    const int numbers = Traits::kTwo ? v / 4 * 32 + v % 2 * 16 : 16 * v;  // two units share their bytes
+    load_words<kType == kQ8_0 ? 32 : 16, kAligned>(part(0, block) + numbers, q);
     if constexpr (kHighBytes > 0) {
       const int at = !Traits::kLarge ? 0 : kType == kQ6_K ? v / 4 * 32 + v % 2 * 16 : v % 2 * 16;
       load_words<kHighBytes, kAligned>(part(1, block) + at, high);
@@ -80,6 +98,12 @@ struct RawUnit {
     if constexpr (kType == kQ6_K) {
       const u8* s = part(2, block) + v / 4 * 8 + v % 4;
       scales[0] = s[0], scales[1] = s[4];
+    } else if constexpr (kType == kQ2_K) {
+      const u8* s = part(2, block) + v / 2 * 4 + v % 2;
+      scales[0] = s[0], scales[1] = s[2];
+    } else if constexpr (kType == kIQ4_XS) {
+      const u8* s = part(2, block);
+      scales[0] = s[2 + v / 2], scales[1] = s[v / 4];
     } else if constexpr (Traits::kLarge) {
       load_words<12, kAligned>(part(2, block), scales);
     }
@@ -104,6 +128,12 @@ struct Unit {
     for (int j = 0; j < 4; ++j) {
       if constexpr (kType == kQ8_0) {
         q[0][j] = raw.q[j], q[1][j] = raw.q[4 + j];
+      } else if constexpr (Traits::kTwo) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          q[r][j] = raw.q[j] >> (v / 2 % 2 * 4 + 2 * r) & 0x03030303u;
+          if constexpr (kType == kQ3_K) q[r][j] |= (raw.high[j] >> (v / 2 * 2 + r) & 0x01010101u) << 2;
+        }
       } else {
         q[0][j] = raw.q[j] & 0x0f0f0f0fu, q[1][j] = raw.q[j] >> 4 & 0x0f0f0f0fu;
         if constexpr (Traits::kFive && !Traits::kLarge) {
@@ -114,6 +144,8 @@ struct Unit {
         } else if constexpr (kType == kQ6_K) {
           q[0][j] |= (raw.high[j] >> (v % 4 / 2 * 2) & 0x03030303u) << 4;
           q[1][j] |= (raw.high[j] >> (v % 4 / 2 * 2 + 4) & 0x03030303u) << 4;
+        } else if constexpr (Traits::kTable) {
+          q[0][j] = non_linear(q[0][j]), q[1][j] = non_linear(q[1][j]);
         }
       }
     }
@@ -122,6 +154,15 @@ struct Unit {
       shift[r] = 0;
       if constexpr (kType == kQ6_K) {
         scale[r] = raw.d * (float)(i8)(u8)raw.scales[r];
+      } else if constexpr (kType == kQ2_K) {
+        scale[r] = raw.d * (float)(raw.scales[r] & 15u), shift[r] = -(raw.m * (float)(raw.scales[r] >> 4));
+      } else if constexpr (kType == kQ3_K) {
+        const int i = v / 2 * 4 + v % 2 + 2 * r;  // of sixteen scales
+        const u32 low = (v / 2 % 2 ? raw.scales[1] : raw.scales[0]) >> (i % 4 * 8 + i / 8 * 4) & 15u;
+        scale[r] = raw.d * (float)((int)(low | (raw.scales[2] >> (i % 4 * 8 + i / 4 * 2) & 3u) << 4) - 32);
+      } else if constexpr (kType == kIQ4_XS) {
+        const u32 low = raw.scales[0] >> (v % 2 * 4) & 15u, high = raw.scales[1] >> (v % 4 * 2) & 3u;
+        scale[r] = raw.d * (float)((int)(low | high << 4) - 32);
       } else if constexpr (Traits::kLarge) {
         const int i = v / 2 * 2 + r;
         scale[r] = raw.d * (float)six_bits(raw.scales, i, 0), shift[r] = -(raw.m * (float)six_bits(raw.scales, i, 1));
@@ -135,6 +176,12 @@ struct Unit {
  private:
   // Four bits as the fifth bits of four bytes.
   static PF_DEVICE u32 fifths(u32 bits) { return ((bits & 15u) * 0x00204081u & 0x01010101u) << 4; }
+  // The integers that four numbers of 4 bits stand for: tensor/gguf_blocks.h has them, too.
+  static PF_DEVICE u32 non_linear(u32 q) {
+    const u32 place = q & 0x07070707u;
+    const u32 low = permuted(0xf6eaddcfu, 0xbfad9881u, place), high = permuted(0x71594535u, 0x26190d01u, place);
+    return permuted(high, low, (q >> 1 & 0x04040404u) | 0x03020100u);
+  }
   // Scale (which 0) or minimum (1) of 32 elements: 6 bits of the 12 bytes.
   static PF_DEVICE u32 six_bits(const u32* packed, int i, int which) {
     const int byte = i % 4 * 8;
@@ -265,7 +312,7 @@ PF_DEVICE void decode_units(const u8* weight, S* y, const Quantized& p) {
         for (int j = 0; j < kVec; ++j) {
           const int i = first + j;
           const u32 byte = u.q[r][i / 4] >> (i % 4 * 8) & 255u;
-          const int n = kType == kQ8_0 ? (int)(i8)(u8)byte : (int)byte - Traits::kZero;
+          const int n = Traits::kSigned ? (int)(i8)(u8)byte : (int)byte - Traits::kZero;
           store(&values.v[j], (C<S>)((float)n * u.scale[r] + u.shift[r]));
         }
         store_vec(to + first, values);

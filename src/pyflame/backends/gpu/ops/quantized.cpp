@@ -49,7 +49,7 @@ class Blocks : public Executable {
   bool aligned_parts(const RunContext& ctx) const { return attrs_.rows != 0 && aligned(ctx.bindings[weight_.binding]); }
   virtual std::string text(bool aligned_parts) const = 0;
   std::string source(const std::string& body) const {
-    return kernel_source({"device/dot4.h", "quantized/blocks.h"}, kGroupThreads, body);
+    return kernel_source({"device/dot4.h", "device/permute.h", "quantized/blocks.h"}, kGroupThreads, body);
   }
 
   Operand weight_;
@@ -113,7 +113,7 @@ class Products final : public Blocks {
                       "pf::Quantized p) {{ {1}(weight, q, blocks, y, p); }}",
                       stored_type(y_.dtype), product));
     return kernel_source(
-        {"device/dot4.h", "device/groups.h", "quantized/blocks.h"}, kGroupThreads,
+        {"device/dot4.h", "device/groups.h", "device/permute.h", "quantized/blocks.h"}, kGroupThreads,
         fmt::format("(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, pf::Quantized p, "
                     "const int* ends, int groups, pf::Fault* fault, int site) {{ "
                     "if (pf::group().x == 0 && pf::group().y == 0) pf::check_group_ends(ends, groups, p.rows, fault, "
