@@ -8,8 +8,7 @@ import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import Engine, Finished, Sampling  # noqa: E402
-from pyflame.llm import _paged  # noqa: E402
-from pyflame.llm import engine as engines  # noqa: E402
+from pyflame.llm import _engine_cache, _paged  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 BLOCK = _paged.BLOCK
@@ -46,13 +45,13 @@ class Computed:
     """Counts the tokens that the engine's steps compute."""
 
     def __init__(self, monkeypatch):
-        self.tokens, step = 0, engines.Step
+        self.tokens, step = 0, _engine_cache.Step
 
         def counted(network, pages, parts, *args):
             self.tokens += sum(len(p.ids) for p in parts)
             return step(network, pages, parts, *args)
 
-        monkeypatch.setattr(engines, "Step", counted)
+        monkeypatch.setattr(_engine_cache, "Step", counted)
 
 
 def written(engine, prompts, tokens=40):
@@ -120,7 +119,7 @@ def test_cancelled_and_failed_texts_free_host_memory(lm, texts, monkeypatch):
             return breaks
 
         for name in ("run", "chosen"):  # chosen: where a GPU chooses the tokens
-            monkeypatch.setattr(engines.Step, name, breaking(getattr(engines.Step, name)))
+            monkeypatch.setattr(_engine_cache.Step, name, breaking(getattr(_engine_cache.Step, name)))
         got = written(engine, prompts)
         assert failed and all(g == w or w[: len(g)] == g for g, w in zip(got, want)) and want[-1] == got[-1]
     assert is_free(engine)
