@@ -12,6 +12,7 @@ pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import Engine, EngineFull, Finished, Sampler, Sampling, Token  # noqa: E402
 from pyflame.llm import _blocks, _engine_cache, _engine_warm_up, _paged  # noqa: E402
 from pyflame.llm import engine as engines  # noqa: E402
+from pyflame.llm._queue import Queue  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 GREEDY = Sampling(temperature=0)
@@ -617,6 +618,24 @@ def test_numbers_of_rows():
 
 
 # Passes that begin before the tokens of the one before are known. GPUs do so.
+
+
+def test_a_step_looks_at_no_request_that_goes_on_waiting(lm, monkeypatch):
+    seen, each = [], Queue.__iter__
+    monkeypatch.setattr(Queue, "__iter__", lambda self: (seen.append(r) or r for r in each(self)))
+    with Engine(lm, max_num_seqs=1, warm_up=False) as engine:
+        received = written(engine, [[5, 6 + i] for i in range(6)], [3, 0, 3, 3, 0, 3])
+        assert [len(r.ids) for r in received] == [3, 0, 3, 3, 0, 3] and not engine._ending and idle(engine)
+    assert seen == []
+
+
+def test_what_was_cancelled_after_its_end_is_not_kept(lm):
+    received = Received()
+    with Engine(lm, warm_up=False) as engine:
+        request = engine.submit([5, 6], GREEDY, 2, stop_ids=(), receive=received)
+        assert received.wait() == Finished("length")
+        engine.cancel(request)
+        assert not engine._ending
 
 
 @pytest.fixture

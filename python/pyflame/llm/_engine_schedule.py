@@ -18,15 +18,23 @@ def goes_on_alone(r):
 
 
 class Schedule(Cache):
-    """The part of an Engine that plans steps. It has _waiting, a Queue, and _running, a sorted list. Only the engine's thread plans, and it does so under the engine's lock."""
+    """The part of an Engine that plans steps. It has _waiting, a Queue, _running, a sorted list, and _ending, a dict whose keys are the requests that end before the next step. Only the engine's thread plans, and it does so under the engine's lock."""
 
     def _limit(self, r):
         return min(len(r.prompt_ids) + r.max_tokens, self.max_model_len)
 
+    def _end_soon(self, r, cancelled=None):
+        """Notes that a request ends before the next step: with this Finished, or because it needs no further token."""
+        with self._wake:
+            r._cancelled = r._cancelled or cancelled
+            self._ending[r] = None
+
     def _take_ended(self):
         """Removes the requests that shall end before the next step. [(request, Finished)]"""
-        ended = []
-        for r in [*self._running, *self._waiting]:
+        ended, noted, self._ending = [], self._ending, {}
+        for r in [*self._running, *self._waiting] if self._closing == "cancel" else noted:
+            if r not in self._running and r not in self._waiting:
+                continue  # it has ended since then
             end = r._cancelled
             if end is None and self._closing == "cancel":
                 end = Finished("cancelled", "the engine was closed before the text was complete")
@@ -178,7 +186,7 @@ class Schedule(Cache):
         room = self.max_num_seqs - len(self._running)
         if self._has_lost_rank or self._closing == "cancel" or self.speculative_config is not None or not all(map(goes_on_alone, [*self._running, *itertools.islice(self._waiting, max(0, room))])):
             return None
-        if any(r._cancelled is not None for r in self._running) or any(r._cancelled is not None or len(r.ids) >= self._limit(r) for r in self._waiting):
+        if self._ending:
             return None
         writing, chunks, budget = [], [], self.max_num_batched_tokens
         for r in self._running:

@@ -61,7 +61,10 @@ class Steps(Schedule):
                 r._computed = p.end - len(guesses)
                 if r._reads_prompt:
                     rows = self._note_prompt(r, p, rows)
-                if rows and len(r.ids) < self._limit(r):
+                if len(r.ids) >= self._limit(r):
+                    if not r._reads_prompt:
+                        self._end_soon(r)  # the prompt was all that was wanted
+                elif rows:
                     if not r._cancelled:
                         self._register(r, r._computed)
                     self._take(r, rows, guesses)
@@ -199,7 +202,7 @@ class Steps(Schedule):
         except BaseException as e:  # whatever it is, it concerns this request alone
             text = f"receive() has failed: {type(e).__name__}: {e}"
             if isinstance(event, Token):
-                r._cancelled = r._cancelled or Finished("cancelled", text)
+                self._end_soon(r, Finished("cancelled", text))
             else:
                 _log.exception("%s: %s", r, text)
 

@@ -174,6 +174,7 @@ class Engine(Steps):
             self._rows = self._invariant_rows()
         self._warm_up = WarmUp(sizes_of(self) if self._warms_up else ())
         self._waiting, self._running = Queue(), []  # those that run are sorted
+        self._ending = {}
         self._cannot_schedule = False  # whether the last attempt has failed
         self._totals = dict.fromkeys(("prompt_tokens_total", "generation_tokens_total", "prefix_cache_queries", "prefix_cache_hits", "preemptions_total", "iteration_tokens_total"), 0)
         self._step_sizes = [0] * (len(STEP_TOKENS) + 1)  # how many steps had so many tokens
@@ -296,13 +297,18 @@ class Engine(Steps):
             if len(self._waiting) >= self.max_waiting:
                 raise EngineFull(f"{op}: the engine's queue is full; got {len(self._waiting)} requests that wait; expected fewer than max_waiting; hint: try again later")
             self._waiting.add(request)
+            if len(request.ids) >= self._limit(request) and not request._reads_prompt:
+                self._end_soon(request)
             self._wake.notify_all()
 
     def cancel(self, request: Request | Beams) -> None:
         """Ends a request or a beam search with the reason 'cancelled', at the latest after the step that runs now. Nothing happens if it has ended already."""
         with self._wake:
-            for r in [request, *request._requests]:
-                r._cancelled = r._cancelled or Finished("cancelled")
+            if request.finished is not None:
+                return
+            request._cancelled = request._cancelled or Finished("cancelled")
+            for r in request._requests:
+                self._end_soon(r, request._cancelled)
             self._wake.notify_all()
 
     def close(self, drain: bool = True) -> None:
@@ -355,7 +361,7 @@ class Engine(Steps):
             self._failure = f"{type(e).__name__}: {e}"
             with self._wake:
                 self._closing, left = "cancel", [*self._running, *self._waiting]
-                self._running, self._waiting = [], Queue()
+                self._running, self._waiting, self._ending = [], Queue(), {}
                 self._blocks.clear()
             for r in left:
                 r._clear()
