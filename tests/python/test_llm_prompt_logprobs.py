@@ -8,8 +8,8 @@ import pyflame as pf
 
 for package in ("regex", "jinja2", "aiohttp", "prometheus_client"):
     pytest.importorskip(package, reason=f"the package {package} is not installed")
-from llm_client import CHAT, COMPLETE, HELLO, Running, echo, lm, start  # noqa: E402, F401
-from pyflame.llm import LLM, Engine, Finished, Sampling, SamplingParams  # noqa: E402
+from llm_client import CHAT, COMPLETE, HELLO, Running, echo, lm, start, until  # noqa: E402, F401
+from pyflame.llm import LLM, Engine, EngineFull, Finished, Sampling, SamplingParams  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 from test_llm_engine import GREEDY, Received, ahead, cache_of, idle, written  # noqa: E402, F401
 
@@ -240,6 +240,41 @@ def test_echo(running, lm, fields):  # noqa: F811
         assert "".join(p["text"] for p in pieces) == c["text"] and pieces[0]["text"] == prompt
         for name in ("tokens", "text_offset"):
             assert [x for p in pieces if p["logprobs"] for x in p["logprobs"][name]] == logprobs[name]
+
+
+@pytest.mark.parametrize("fields", [{"stream": True}, {"max_tokens": 0}, {"best_of": 4}])
+def test_echo_reads_a_prompt_once(running, lm, fields):  # noqa: F811
+    """One choice reads it with log probabilities. The others begin then, take what they can of its beginning, and repeat what was found."""
+    ids, asked, submit = [5, 6, 7, 8] * 20, [], running.engine.submit
+    running.engine.submit = lambda *args, **options: asked.append(options["prompt_logprobs"]) or submit(*args, **options)
+    body = {"prompt": [ids, ids[::-1]], "echo": True, "logprobs": 1, "n": 3, "max_tokens": 3, "temperature": 0, "ignore_eos": True, **fields}
+    if body.get("stream"):
+        chunks = running.stream(COMPLETE, body).rest()
+        found = [[x for c in chunks for p in c["choices"] if p["index"] == i and p["logprobs"] for x in p["logprobs"]["token_logprobs"]] for i in range(6)]
+    else:
+        found = [c["logprobs"]["token_logprobs"] for c in running.ask(COMPLETE, body)["choices"]]
+    count = body.get("best_of", 3)
+    assert sorted(asked, key=str) == [1] * 2 + [None] * 2 * (count - 1) and [len(logs) for logs in found] == [80 + body["max_tokens"]] * 6
+    of_prompts = [logs[:80] for logs in found]
+    assert of_prompts[:3] == of_prompts[:1] * 3 and of_prompts[3:] == of_prompts[3:4] * 3 and of_prompts[0] != of_prompts[3]
+    assert running.engine.stats()["prefix_cache_hits"] == 64 * 2 * (count - 1)  # the last token is computed, and with it its block
+
+
+def test_where_the_queue_has_no_room_for_further_choices(running, lm):  # noqa: F811
+    submit = running.engine.submit
+
+    def once(*args, **options):
+        running.engine.submit = full
+        return submit(*args, **options)
+
+    def full(*args, **options):
+        raise EngineFull("no room")
+
+    running.engine.submit = once
+    e = running.error(COMPLETE, {"prompt": "the window", "echo": True, "logprobs": 1, "n": 2}, 429)
+    assert e["code"] == "queue_full" and "completions: the queue is full; got no room" in e["message"]
+    running.engine.submit = submit
+    until(lambda: idle(running.engine))
 
 
 def test_echo_without_logprobs(echo, lm):  # noqa: F811

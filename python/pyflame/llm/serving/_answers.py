@@ -77,6 +77,7 @@ class Choice:
         self.cached_tokens = None  # of the prompt, which the first token and the end bring
         self.prompt_logprobs = None  # of the prompt, which the first event brings
         self._prompt, self._offset = job.prompts[prompt] if job.echo else None, 0  # what is repeated before the text, and how long that is
+        self.followers = []  # the other choices of the prompt, where they wait for its log probabilities
 
     def receive(self, event):
         """An event of the engine, on the loop."""
@@ -129,6 +130,7 @@ class Choice:
         if self._prompt is None:
             return
         ids, self._prompt = self._prompt, None
+        self.answer.submit_followers(self)
         pieces, entries = Pieces(self._tokenizer, shown=self.answer.job.shown), []
         found, texts = self.prompt_logprobs or [None] * len(ids), []
         for id, of_token in zip(ids, found):
@@ -225,13 +227,16 @@ class Answer:
         self.prompt_tokens = sum(map(len, job.prompts))
 
     def submit(self):
-        """Gives all choices to the engine. RequestError if it takes none, or does not like the settings; nothing is left running then."""
+        """Gives the choices to the engine. RequestError if it takes none, or does not like the settings; nothing is left running then."""
+        if self.job.beams is None:
+            self._give(lambda: self._submit_texts(self._first_choices()))
+        else:
+            self._give(self._submit_searches)
+
+    def _give(self, submit):
+        """submit(), which gives choices to the engine. RequestError."""
         try:
-            if self.job.beams is None:
-                self._submit_texts()
-            else:
-                for i, (ids, params) in enumerate(zip(self.job.prompts, self.job.beams)):
-                    Search(self, self.choices[i * self.job.n : (i + 1) * self.job.n]).begin(ids, params)
+            submit()
         except EngineFull as e:
             self.cancel()
             raise RequestError(f"{self.op}: the queue is full; got {e}; expected room; hint: try again later", status=429, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"}) from None
@@ -242,12 +247,36 @@ class Answer:
             self.cancel()
             raise RequestError(f"{self.op}: the engine takes no requests; got {e}; expected an engine that runs; hint: the server's log has the cause", status=503, code="engine_failed") from None
 
-    def _submit_texts(self):
+    def _submit_searches(self):
+        for i, (ids, params) in enumerate(zip(self.job.prompts, self.job.beams)):
+            Search(self, self.choices[i * self.job.n : (i + 1) * self.job.n]).begin(ids, params)
+
+    def _first_choices(self):
+        """All choices, but where the answer repeats log probabilities of prompts, the first of each prompt: the engine computes a whole prompt for these, so one choice reads it for all of them.
+        The others begin when it is known to the engine."""
+        if not self.job.echo or self.job.logprobs is None:
+            return self.choices
+        firsts = self.choices[:: self.job.best_of]
+        for first in firsts:
+            first.followers = self.choices[first.index + 1 : first.index + self.job.best_of]
+        return firsts
+
+    def submit_followers(self, first):
+        """Gives the engine the choices that wait for this one, whose prompt has been read. Where it takes them not, the answer fails."""
+        followers, first.followers = first.followers, []
+        for choice in followers:
+            choice.prompt_logprobs = first.prompt_logprobs
+        try:
+            self._give(lambda: self._submit_texts(followers))
+        except RequestError as e:
+            self.fail(e)
+
+    def _submit_texts(self, choices):
         seed = self.job.sampling.get("seed")
         logprobs = 0 if self.job.logprobs is None and self.job.best_of > self.job.n else self.job.logprobs
-        for choice in self.choices:
+        for choice in choices:
             prompt, number = divmod(choice.index, self.job.best_of)
-            of_prompt = [top for top, wanted in ((self.job.prompt_logprobs, number == 0), (self.job.logprobs, self.job.echo)) if wanted and top is not None]
+            of_prompt = [top for top in (self.job.prompt_logprobs, self.job.logprobs if self.job.echo else None) if number == 0 and top is not None]
             sampling = self._model._sampling({**self.job.sampling, **({} if seed is None else {"seed": seed + number})})
             choice.request = self.engine.submit(
                 self.job.prompts[prompt], sampling, self.job.max_tokens[prompt], stop_ids=self.job.stop_ids, logprobs=logprobs, prompt_logprobs=max(of_prompt, default=None), priority=self.job.priority, client=self.job.client,
