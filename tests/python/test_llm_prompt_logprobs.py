@@ -1,5 +1,7 @@
 """Log probabilities of the tokens of prompts, of the engine, of LLM and of the server: they are those of one forward pass over the whole prompt."""
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ for package in ("regex", "jinja2", "aiohttp", "prometheus_client"):
     pytest.importorskip(package, reason=f"the package {package} is not installed")
 from llm_client import CHAT, COMPLETE, HELLO, Running, echo, lm, start, until  # noqa: E402, F401
 from pyflame.llm import LLM, Engine, EngineFull, Finished, Sampling, SamplingParams  # noqa: E402
+from pyflame.llm.serving import _answers  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 from test_llm_engine import GREEDY, Received, ahead, cache_of, idle, written  # noqa: E402, F401
 
@@ -283,6 +286,34 @@ def test_echo_without_logprobs(echo, lm):  # noqa: F811
     special = [min(lm.tokenizer.special_ids), *lm.tokenizer.encode("once", add_special=False)]
     assert echo.ask(COMPLETE, {"prompt": special, "echo": True, "skip_special_tokens": False})["choices"][0]["text"].startswith(lm.tokenizer.token(special[0]) + "once")
     assert echo.ask(COMPLETE, {"prompt": "once upon", "echo": True, "stop": "once"})["choices"][0]["text"] == "once upon"  # a stop text of the prompt ends nothing
+
+
+@pytest.mark.parametrize("fields, builds", [
+    ({"prompt_logprobs": 1}, "_ranked"), ({"echo": True, "logprobs": 1}, "_likeliest"), ({"echo": True, "logprobs": 1, "stream": True}, "_likeliest"),
+], ids=["prompt_logprobs", "echo", "stream"])  # fmt: skip
+def test_streams_go_on_while_a_long_answer_is_built(running, monkeypatch, fields, builds):
+    original, builds_now, has_ended, seen = getattr(_answers.CompletionForm, builds), threading.Event(), threading.Event(), []
+
+    def waits(self, *args):
+        builds_now.set()
+        seen.append(has_ended.wait(20))
+        return original(self, *args)
+
+    monkeypatch.setattr(_answers.CompletionForm, builds, waits)
+    with ThreadPoolExecutor(1) as pool:
+        long = pool.submit(running.raw, COMPLETE, {"prompt": PROMPTS[-1], "max_tokens": 1, **fields})
+        assert builds_now.wait(60)
+        chunks = running.stream(COMPLETE, {"prompt": "the window", "max_tokens": 5, "ignore_eos": True}).rest()  # from its begin to its end
+        has_ended.set()
+        status, _, _ = long.result(60)
+    assert status == 200 and chunks[-1]["choices"][0]["finish_reason"] == "length" and len(seen) >= len(PROMPTS[-1]) and all(seen)
+
+
+def test_large_documents_are_encoded_in_slices(monkeypatch):
+    document = {"a": [{"b": [{str(i): i / 7, "é": None} for i in range(200)], "c": "x\ud800", "d": {}, "e": []}], "f": (1, 2), "g": [[True], 0.5], "h": [None] * 65}
+    want, text, lengths = _answers.encoded(document), _answers._text, []
+    monkeypatch.setattr(_answers, "_text", lambda value: lengths.append(len(value) if isinstance(value, list) else 0) or text(value))
+    assert _answers.encoded_in_slices(document) == want and max(lengths) == _answers.SLICE
 
 
 @pytest.mark.parametrize("path, fields, param, message", [
