@@ -84,6 +84,24 @@ def test_preempted_texts_come_back_from_host_memory(lm, texts, monkeypatch, opti
         assert counts[100] == everything < counts[0]  # nothing is computed twice
 
 
+def test_a_block_is_copied_to_host_memory_once(lm, texts, monkeypatch):
+    """Known blocks of a text that is preempted are copied when they are evicted, and not before. The copies here are those until a text comes back."""
+    prompts, want = texts
+    copied, has_come_back, saved, restore = [], [], _paged.Pages.saved, _paged.Pages.restore
+
+    def noted(pages, blocks):
+        if not has_come_back:
+            copied.extend(pages.keys[-1].reshape(pages.keys[-1].shape[0] // BLOCK, -1)[block].numpy().tobytes() for block in blocks)
+        return saved(pages, blocks)
+
+    monkeypatch.setattr(_paged.Pages, "saved", noted)
+    monkeypatch.setattr(_paged.Pages, "restore", lambda *args: has_come_back.append(1) or restore(*args))
+    with Engine(lm, kv_cache_bytes=cache_of(lm, 9), swap_space=gib(lm, 100), warm_up=False) as engine:
+        assert written(engine, prompts) == want and engine.stats()["preemptions_total"] > 0
+    copies, blocks = len(copied), len(set(copied))
+    assert has_come_back and copies == blocks > 2
+
+
 def test_cancelled_and_failed_texts_free_host_memory(lm, texts, monkeypatch):
     prompts, want = texts
     with Engine(lm, kv_cache_bytes=cache_of(lm, 9), swap_space=gib(lm, 100)) as engine:

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import math
 import time
+from typing import NamedTuple
 
 from .. import _C, memory
 from . import _attention_backend, _kv_cache_gate, _memory_turn
@@ -44,6 +45,16 @@ def cache_bytes_of_share(device, share):
     if most <= 0:
         raise ValueError(f"Engine: gpu_memory_utilization leaves nothing for keys and values; got {share} of {now['total']} bytes, of which {used} are in use; expected a larger share, or more that is free")
     return int(most)
+
+
+class Swapped(NamedTuple):
+    """What is in host memory of a preempted request: saved, the contents of its blocks from the number `known` to the one before `end`. The blocks before these were known when it was preempted.
+    computed: how many of its tokens all these have."""
+
+    known: int
+    end: int
+    computed: int
+    saved: list
 
 
 class Cache(Intake):
@@ -155,14 +166,25 @@ class Cache(Intake):
             self._totals["swapped_in_tokens_total"] += len(targets) * BLOCK
         return blocks
 
+    def _swap_out(self, r, known):
+        """Copies the keys and values of a running request to host memory, but for the first `known` blocks, whose contents are known: these are copied when they are evicted. Returns a Swapped, or None
+        where there is nothing to copy or no room for it."""
+        end = -(-r._computed // BLOCK)
+        saved = self._saved(r._blocks[known:end]) if end > known else None
+        if saved is None:
+            return None
+        self._swap_blocks -= end - known
+        self._totals["swapped_out_tokens_total"] += r._computed - known * BLOCK
+        return Swapped(known, end, r._computed, saved)
+
     def _swap_in(self, r):
-        """Copies what is in host memory back, behind what was found in blocks of others. There are blocks for the whole text."""
-        computed, saved = r._swapped
-        begin, end = len(r._blocks), -(-computed // BLOCK)
+        """Copies what is in host memory back, behind what was found in known blocks. There are blocks for the whole text. Where fewer blocks are known than when it was preempted, the rest is computed again."""
+        known, end, computed, saved = r._swapped
+        begin = len(r._blocks)
         try:
-            if end > begin:
+            if known <= begin < end:
                 taken = self._blocks.take(end - begin)
-                self._pages.restore(taken, saved, range(begin, end))
+                self._pages.restore(taken, saved, range(begin - known, end - known))
                 self._totals["swapped_in_tokens_total"] += computed - r._computed
                 r._blocks, r._computed = r._blocks + taken, computed
         finally:  # where it fails, the text is computed again
@@ -170,5 +192,5 @@ class Cache(Intake):
 
     def _forget_swapped(self, r):
         if r._swapped is not None:
-            self._swap_blocks += -(-r._swapped[0] // BLOCK)
+            self._swap_blocks += r._swapped.end - r._swapped.known
             r._swapped = None

@@ -122,27 +122,29 @@ class Schedule(Cache):
 
     def _preempt(self, r):
         """Takes the blocks and the place of a running request. It is computed again later; a beam whose candidates are known need not be."""
-        count = -(-r._computed // BLOCK)
-        saved = self._saved(r._blocks[:count]) if r._candidates is None and count > 0 else None
-        computed = r._computed
+        comes_back = r._candidates is None
+        swapped = self._swap_out(r, min(len(self._found(r)), r._computed // BLOCK)) if comes_back else None
         self._remove(r)
-        if saved is not None:
-            r._swapped = computed, saved
-            self._swap_blocks -= count
-            self._totals["swapped_out_tokens_total"] += computed
-        if r._candidates is None:
+        if comes_back:
+            r._swapped = swapped
             self._waiting.add(r)
         self._totals["preemptions_total"] += 1
 
-    def _admit(self):
-        """Lets the first request that waits run, if there are blocks for its text. What others have computed of its beginning is taken from them, unless it needs the logits there."""
-        r, unit = self._waiting.first(), self._chunk or BLOCK
-        most = len(r.ids) - 1 if self._chunk is None else len(r.prompt_ids) - 1  # the last token's logits are needed
+    def _found(self, r):
+        """The known blocks that a request can begin with, a list of Known."""
+        if not self._shares_beginnings:
+            return []
+        unit, most = self._chunk or BLOCK, len(r.ids) - 1 if self._chunk is None else len(r.prompt_ids) - 1  # the last token's logits are needed
         if r._reads_prompt:
             most = min(most, r._prompt_logprobs.read)
+        found = self._blocks.find(r.ids, most, r._root)
+        return found[: len(found) * BLOCK // unit * unit // BLOCK]
+
+    def _admit(self):
+        """Lets the first request that waits run, if there are blocks for its text. What others have computed of its beginning is taken from them, unless it needs the logits there."""
+        r = self._waiting.first()
         looks_up = self._shares_beginnings and not r._reads_prompt
-        found = self._blocks.find(r.ids, most, r._root) if self._shares_beginnings else []
-        found = found[: len(found) * BLOCK // unit * unit // BLOCK]
+        found = self._found(r)
         there = [known.block for known in found if known.block is not None]
         if -(-len(r.ids) // BLOCK) - len(there) > self._blocks.available - self._blocks.kept_among(there):
             return None
