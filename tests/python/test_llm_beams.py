@@ -8,8 +8,7 @@ import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import BeamSearchParams, Engine, Sampling  # noqa: E402
-from pyflame.llm import _beams, _paged  # noqa: E402
-from pyflame.llm import engine as engines  # noqa: E402
+from pyflame.llm import _beams, _engine_cache, _engine_steps, _paged  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 BLOCK = _paged.BLOCK
@@ -116,14 +115,14 @@ def test_a_search_ends_as_soon_as_nothing_can_become_better(lm, monkeypatch):
 
 def test_beams_share_the_blocks_of_what_they_have_in_common(lm, monkeypatch):
     seen, copied = [], []
-    advance, copy = engines.advance, _paged.Pages.copy
+    advance, copy = _engine_steps.advance, _paged.Pages.copy
 
     def watched(engine, beams):
         advance(engine, beams)
         with engine._wake:
             seen.append(([(r.ids, list(r._blocks)) for r in beams._requests], engine._blocks.used))
 
-    monkeypatch.setattr(engines, "advance", watched)
+    monkeypatch.setattr(_engine_steps, "advance", watched)
     monkeypatch.setattr(_paged.Pages, "copy", lambda self, pairs: copied.append(len(pairs)) or copy(self, pairs))
     with Engine(lm) as engine:
         beams = Search(engine, LONG, BeamSearchParams(4, 40, True)).wait()
@@ -179,7 +178,7 @@ def test_the_end_of_the_context(lm):
 
 
 def test_a_search_is_cancelled(lm, monkeypatch):
-    advance, steps = engines.advance, []
+    advance, steps = _engine_steps.advance, []
 
     def cancels(engine, beams):
         advance(engine, beams)
@@ -187,7 +186,7 @@ def test_a_search_is_cancelled(lm, monkeypatch):
         if len(steps) == 3:
             engine.cancel(beams)
 
-    monkeypatch.setattr(engines, "advance", cancels)
+    monkeypatch.setattr(_engine_steps, "advance", cancels)
     with Engine(lm) as engine:
         beams = Search(engine, LONG, BeamSearchParams(4, 40)).wait()
         assert beams.finished.reason == "cancelled" and beams.sequences == [] and len(steps) == 3 and idle(engine)
@@ -201,7 +200,7 @@ def test_a_search_is_cancelled(lm, monkeypatch):
 
 @pytest.mark.parametrize("fails", ["copy", "_continued", "chosen", "_following"])
 def test_a_search_that_fails_ends_alone(lm, monkeypatch, fails):
-    owner = {"copy": _paged.Pages, "_continued": _beams.Beams, "chosen": engines.Step, "_following": _beams.Beams}[fails]
+    owner = {"copy": _paged.Pages, "_continued": _beams.Beams, "chosen": _engine_cache.Step, "_following": _beams.Beams}[fails]
     function, calls = getattr(owner, fails), []
 
     def broken(*args):

@@ -10,8 +10,9 @@ import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import Engine, EngineFull, Finished, Sampler, Sampling, Token  # noqa: E402
-from pyflame.llm import _blocks, _paged  # noqa: E402
+from pyflame.llm import _blocks, _engine_cache, _engine_warm_up, _paged  # noqa: E402
 from pyflame.llm import engine as engines  # noqa: E402
+from pyflame.llm._queue import Queue  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 GREEDY = Sampling(temperature=0)
@@ -127,8 +128,8 @@ def test_linear_layers_run_once_for_all(lm, monkeypatch):
 
 
 def test_prompts_are_computed_in_parts(lm, monkeypatch):
-    parts, step = [], engines.Step
-    monkeypatch.setattr(engines, "Step", lambda n, pages, p, *rest: parts.append([(x.begin, len(x.ids)) for x in p]) or step(n, pages, p, *rest))
+    parts, step = [], _engine_cache.Step
+    monkeypatch.setattr(_engine_cache, "Step", lambda n, pages, p, *rest: parts.append([(x.begin, len(x.ids)) for x in p]) or step(n, pages, p, *rest))
     with Engine(lm, max_num_batched_tokens=32, warm_up=False) as engine:
         writing, late = Received(), Received()
         with engine._wake:
@@ -211,12 +212,12 @@ def test_a_seed_gives_the_same_tokens_in_turn_and_at_once(lm, mixed):
 
 
 def test_batch_invariant_needs_products_whose_rows_are_equal(lm, monkeypatch):
-    class Uneven(engines.Step):
+    class Uneven(_engine_cache.Step):
         def run(self):
             logits = super().run()
             return logits + np.arange(len(logits), dtype=np.float32)[:, None] if self.rows < 24 else logits
 
-    monkeypatch.setattr(engines, "Step", Uneven)
+    monkeypatch.setattr(_engine_cache, "Step", Uneven)
     with Engine(lm, max_num_seqs=5, batch_invariant=True, warm_up=False) as engine:
         assert engine._rows == 24 and idle(engine)
     monkeypatch.setattr(Uneven, "run", lambda self: np.arange(self.wanted)[:, None])
@@ -441,12 +442,12 @@ def test_an_exception_in_receive_ends_that_request_alone(lm, caplog):
 
 
 def test_wrong_logits_end_one_request(lm, monkeypatch):
-    class Damaged(engines.Step):
+    class Damaged(_engine_cache.Step):
         def chosen(self):
             parts = [p for p in self.parts if p.wanted]
             return [f._replace(highest=float("nan")) if p.ids[0] == 5 else f for f, p in zip(super().chosen(), parts)]
 
-    monkeypatch.setattr(engines, "Step", Damaged)
+    monkeypatch.setattr(_engine_cache, "Step", Damaged)
     with Engine(lm) as engine:
         bad, good = written(engine, [[5], [6]], [4, 4])
         assert bad.end.reason == "error" and "the logits are not finite" in bad.end.error and good.end == Finished("length") and idle(engine)
@@ -461,14 +462,14 @@ def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch
             raise MemoryError("no memory")
         return result
 
-    class Fails(engines.Step):
+    class Fails(_engine_cache.Step):
         def run(self):
             return after(super().run())
 
         def chosen(self):  # where the device finds the tokens
             return after(super().chosen())
 
-    monkeypatch.setattr(engines, "Step", Fails)
+    monkeypatch.setattr(_engine_cache, "Step", Fails)
     with Engine(lm, max_num_seqs=4, warm_up=False) as engine:
         written(engine, prompts[:2], counts[:2])
         failing.append(True)
@@ -480,15 +481,15 @@ def test_a_failed_step_ends_its_requests_and_nothing_else(lm, mixed, monkeypatch
 
 
 def test_an_engine_that_cannot_go_on_says_so_to_all(lm, monkeypatch):
-    class Fails(engines.Step):
+    class Fails(_engine_cache.Step):
         def chosen(self):
-            monkeypatch.setattr(engines, "Pages", broken)
+            monkeypatch.setattr(_engine_cache, "Pages", broken)
             raise RuntimeError("the device is lost")
 
     def broken(*args):
         raise MemoryError("nothing left")
 
-    monkeypatch.setattr(engines, "Step", Fails)
+    monkeypatch.setattr(_engine_cache, "Step", Fails)
     engine = Engine(lm, max_num_seqs=1, warm_up=False)
     a, b = written(engine, [[5], [6]], [2, 2])
     assert a.end == Finished("error", "RuntimeError: the device is lost") and b.end == Finished("error", "the engine has failed: MemoryError: nothing left")
@@ -619,6 +620,24 @@ def test_numbers_of_rows():
 # Passes that begin before the tokens of the one before are known. GPUs do so.
 
 
+def test_a_step_looks_at_no_request_that_goes_on_waiting(lm, monkeypatch):
+    seen, each = [], Queue.__iter__
+    monkeypatch.setattr(Queue, "__iter__", lambda self: (seen.append(r) or r for r in each(self)))
+    with Engine(lm, max_num_seqs=1, warm_up=False) as engine:
+        received = written(engine, [[5, 6 + i] for i in range(6)], [3, 0, 3, 3, 0, 3])
+        assert [len(r.ids) for r in received] == [3, 0, 3, 3, 0, 3] and not engine._ending and idle(engine)
+    assert seen == []
+
+
+def test_what_was_cancelled_after_its_end_is_not_kept(lm):
+    received = Received()
+    with Engine(lm, warm_up=False) as engine:
+        request = engine.submit([5, 6], GREEDY, 2, stop_ids=(), receive=received)
+        assert received.wait() == Finished("length")
+        engine.cancel(request)
+        assert not engine._ending
+
+
 @pytest.fixture
 def ahead(monkeypatch):
     """How many passes began so, in a list of one number."""
@@ -628,7 +647,7 @@ def ahead(monkeypatch):
         count[0] += found is not None
         return begin(self, parts, found)
 
-    monkeypatch.setattr(engines, "_on_gpu", lambda device: True)
+    monkeypatch.setattr(_engine_cache, "_on_gpu", lambda device: True)
     monkeypatch.setattr(Engine, "_begin", counted)
     return count
 
@@ -645,7 +664,7 @@ def test_passes_ahead_write_the_same(lm, mixed, ahead, options):
 def warmed_up(engine):
     """Whether the engine has computed all steps that it warms up with."""
     for _ in range(6000):
-        if not engine._to_warm_up:
+        if not engine._warm_up.left:
             return True
         time.sleep(0.01)
     return False
@@ -674,7 +693,7 @@ def test_after_warming_up_no_writing_step_plans_a_program(lm, mixed, ahead, monk
 
 
 def test_what_warms_up_are_all_sizes_of_writing_steps(lm, ahead):
-    sizes = Engine(lm, max_num_seqs=5, max_model_len=150)._sizes_to_warm_up()
+    sizes = _engine_warm_up.sizes_of(Engine(lm, max_num_seqs=5, max_model_len=150))
     rows, widths = (sorted({size[i] for size in sizes if not size.read}) for i in range(2))
     assert rows == [1, 2, 3, 4, 6] and widths == [8, 16]
 
@@ -697,7 +716,7 @@ def test_steps_that_read_long_prompts_are_warmed_up(lm, ahead, monkeypatch, warm
 
     pf.clear_program_cache()
     with Engine(lm, max_num_seqs=6, max_num_batched_tokens=32, warm_up=warm_up) as engine:
-        warms = set(engine._sizes_to_warm_up())
+        warms = set(_engine_warm_up.sizes_of(engine) if warm_up else ())
         assert warmed_up(engine)
         monkeypatch.setattr(Engine, "_begin", noted)
         prompts = [[7 + i % 40 for i in range(n)] for n in (150, 2, 3, 190, 120, 200)]
@@ -709,7 +728,7 @@ def test_steps_that_read_long_prompts_are_warmed_up(lm, ahead, monkeypatch, warm
 
 
 def test_a_failure_while_the_engine_warms_up_ends_no_request(lm, ahead, monkeypatch):
-    monkeypatch.setattr(Engine, "_warm_up", lambda self, *size: 1 / 0)
+    monkeypatch.setattr(_engine_warm_up.WarmUp, "_compute", lambda self, *size: 1 / 0)
     with Engine(lm) as engine:
         assert warmed_up(engine)
         (received,) = written(engine, [[7, 8, 9]], [3])
@@ -776,7 +795,7 @@ def test_passes_ahead_after_a_prompts_part_of_one_token(lm, ahead, monkeypatch):
     with Engine(lm, batch_invariant=True, max_num_batched_tokens=16) as engine:
         got = [written(engine, [p], [6])[0].ids for p in prompts]
     assert ahead[0] > 5
-    monkeypatch.setattr(engines, "_on_gpu", lambda device: False)
+    monkeypatch.setattr(_engine_cache, "_on_gpu", lambda device: False)
     with Engine(lm, batch_invariant=True, max_num_batched_tokens=16) as engine:
         assert got == [written(engine, [p], [6])[0].ids for p in prompts]
 
@@ -934,14 +953,14 @@ def test_a_model_alone_draws_what_an_engine_draws(lm):
 def test_a_gpu_gives_keys_and_values_three_quarters_of_its_free_memory(lm, monkeypatch):
     """The default of kv_cache_bytes: 1 GiB on a CPU. On a GPU, what is free there counts, and what the process keeps for reuse; a limit of its memory counts, too."""
     room = {"free": 100 << 30, "cached": 4 << 30, "allocated": 16 << 30, "limit": 0}
-    monkeypatch.setattr(engines.memory, "stats", lambda device: room)
-    assert engines.default_cache_bytes(pf.device("cpu")) == 1 << 30
-    monkeypatch.setattr(engines, "_on_gpu", lambda device: True)
-    assert engines.default_cache_bytes(pf.device("cpu")) == 78 << 30
+    monkeypatch.setattr(_engine_cache.memory, "stats", lambda device: room)
+    assert _engine_cache.default_cache_bytes(pf.device("cpu")) == 1 << 30
+    monkeypatch.setattr(_engine_cache, "_on_gpu", lambda device: True)
+    assert _engine_cache.default_cache_bytes(pf.device("cpu")) == 78 << 30
     room["limit"] = 24 << 30
-    assert engines.default_cache_bytes(pf.device("cpu")) == 6 << 30
+    assert _engine_cache.default_cache_bytes(pf.device("cpu")) == 6 << 30
     room["limit"] = 16 << 30  # nothing is left: the smallest cache is tried, and the allocation says why it fails
-    assert engines.default_cache_bytes(pf.device("cpu")) == 1 << 30
+    assert _engine_cache.default_cache_bytes(pf.device("cpu")) == 1 << 30
 
 
 def test_a_gpu_writes_more_texts_at_a_time(lm, monkeypatch):
@@ -957,11 +976,11 @@ def test_a_gpu_writes_more_texts_at_a_time(lm, monkeypatch):
 
 def test_a_gpu_takes_texts_as_long_as_its_memory_allows(lm, monkeypatch, caplog):
     """Unless max_model_len asks for longer ones, which is an error where the memory is allocated."""
-    monkeypatch.setattr(engines, "default_cache_bytes", lambda device: 5 * _paged.block_bytes(lm._network))
-    monkeypatch.setattr(engines, "_on_gpu", lambda device: False)
+    monkeypatch.setattr(_engine_cache, "default_cache_bytes", lambda device: 5 * _paged.block_bytes(lm._network))
+    monkeypatch.setattr(_engine_cache, "_on_gpu", lambda device: False)
     with Engine(lm, warm_up=False) as engine:
         assert engine.max_model_len == 256  # the model's context, on a CPU
-    monkeypatch.setattr(engines, "_on_gpu", lambda device: True)
+    monkeypatch.setattr(_engine_cache, "_on_gpu", lambda device: True)
     with caplog.at_level("INFO", "pyflame.llm"), Engine(lm, max_num_seqs=2, warm_up=False) as engine:
         assert engine.max_model_len == 80 and "texts have at most 80 tokens" in caplog.text and "the model's context is 256" in caplog.text
         assert written(engine, [[5, 6]], [200])[0].end == Finished("length")

@@ -100,7 +100,7 @@ def test_joined_weights(made):
 def test_several_adapters_in_one_batch(made, as_on_gpus, monkeypatch):
     """as_on_gpus: with the ops of an engine on a GPU, and passes that begin before the tokens of the one before are known."""
     if as_on_gpus:
-        monkeypatch.setattr("pyflame.llm.engine._on_gpu", lambda device: True)
+        monkeypatch.setattr("pyflame.llm._engine_cache._on_gpu", lambda device: True)
     lm, adapters = made
     prompt = [9, 8, 7] * 7  # more than a block, so that its beginning could be shared
     want = {name: list(m.tokens(prompt, 12, GREEDY, stop_ids=())) for name, (_, m) in adapters.items()}

@@ -10,15 +10,14 @@ import pytest
 import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
-from pyflame.llm import Engine, _memory_turn, _paged  # noqa: E402
-from pyflame.llm import engine as engines  # noqa: E402
+from pyflame.llm import Engine, _engine_cache, _memory_turn, _paged  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 # An engine on a device whose memory is a file. It says what it does, and allocates once it is told to.
 CHILD = """
 import sys
 from pyflame import llm
-from pyflame.llm import _memory_turn, engine as engines
+from pyflame.llm import _engine_cache, _memory_turn
 
 model, memory = sys.argv[1:]
 
@@ -35,7 +34,7 @@ def waits(seconds):
         say("waits")
     sleep(seconds)
 
-class Pages(engines.Pages):
+class Pages(_engine_cache.Pages):
     def __init__(self, network, count, *rest):
         super().__init__(network, count, *rest)
         if count > 1:
@@ -47,8 +46,8 @@ class Pages(engines.Pages):
 
 waits.said, sleep = False, _memory_turn.sleep
 _memory_turn.sleep = waits
-engines._on_gpu, engines.DEFAULT_BYTES, engines.Pages = lambda device: True, 0, Pages
-engines.memory.stats = lambda device: {"free": free(), "cached": 0, "allocated": 0, "limit": 0, "total": 1 << 40}
+_engine_cache._on_gpu, _engine_cache.DEFAULT_BYTES, _engine_cache.Pages = lambda device: True, 0, Pages
+_engine_cache.memory.stats = lambda device: {"free": free(), "cached": 0, "allocated": 0, "limit": 0, "total": 1 << 40}
 engine = llm.Engine(llm.load(model), max_num_seqs=64, warm_up=False)
 say(engine._blocks.count)
 sys.stdin.readline()
@@ -140,8 +139,8 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path, monkeypatch, caplog):
 
 
 def test_an_engine_that_fails_ends_its_turn(folder, cache, monkeypatch):
-    monkeypatch.setattr(engines, "_on_gpu", lambda device: True)
-    monkeypatch.setattr(engines.memory, "stats", lambda device: {"free": 1 << 20, "cached": 0, "allocated": 0, "limit": 0, "total": 1 << 30})
+    monkeypatch.setattr(_engine_cache, "_on_gpu", lambda device: True)
+    monkeypatch.setattr(_engine_cache.memory, "stats", lambda device: {"free": 1 << 20, "cached": 0, "allocated": 0, "limit": 0, "total": 1 << 30})
     model = pf.llm.load(folder)
     with pytest.raises(ValueError, match="the cache is too small"):
         Engine(model, kv_cache_bytes=1, warm_up=False)

@@ -8,8 +8,7 @@ import pytest
 import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
-from pyflame.llm import Engine, Sampler, Sampling, SamplingParams  # noqa: E402
-from pyflame.llm import engine as engines  # noqa: E402
+from pyflame.llm import Engine, Sampler, Sampling, SamplingParams, _engine_cache  # noqa: E402
 from pyflame.llm.engine import Finished  # noqa: E402
 from pyflame.llm.offline import _Call, _Writing  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
@@ -213,12 +212,12 @@ def test_llm_that_fails(lm, monkeypatch):
             llm.generate(["on", "a"], [SamplingParams(max_tokens=200), SamplingParams(logprobs=21)])
         assert idle(llm.engine)
 
-        class Fails(engines.Step):
+        class Fails(_engine_cache.Step):
             def chosen(self):
                 raise MemoryError("no memory")
 
         with monkeypatch.context() as patch:
-            patch.setattr(engines, "Step", Fails)
+            patch.setattr(_engine_cache, "Step", Fails)
             with pytest.raises(RuntimeError, match="generate: a text could not be finished; got MemoryError: no memory; expected the text"):
                 llm.generate(["on", "a"])
         assert llm.generate("on", SamplingParams(max_tokens=5, temperature=0))[0].outputs[0].text == lm.generate("on", 5, temperature=0)

@@ -1,14 +1,20 @@
 """pf.llm.Engine on a GPU: the tokens of small random models are those of the CPU, with each of its settings. Over the wave emulator these tests run for waves of 32 and of 64 (make test-emulator)."""
+import threading
+from functools import partial
+
 import pytest
 
 import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
-from pyflame.llm import LLM, BeamSearchParams, SamplingParams  # noqa: E402
+from pyflame.llm import LLM, BeamSearchParams, Sampling, SamplingParams, Token  # noqa: E402
+from pyflame.llm._workers import devices_of  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
+from test_llm_lora import MODULES, write_adapter  # noqa: E402
 
 GPU = next((d for d in ("rocm", "cuda") if getattr(pf._C, d + "_device_count")()), None)
 pytestmark = pytest.mark.skipif(GPU is None, reason="needs a GPU, or the wave emulator")
+needs_two_gpus = pytest.mark.skipif(GPU is None or getattr(pf._C, GPU + "_device_count")() < 2, reason="needs two GPUs, or the wave emulator with two")
 PROMPTS = [[5, 9, 20, 31, 8, 6, 4, 60, 70, 80, 90, 91, 92], [7] * 20, [40, 41, 42]]  # the first and the second need two blocks of the cache, the first not at once
 SETTINGS = [
     SamplingParams(max_tokens=6, temperature=0, ignore_eos=True, logprobs=2),
@@ -43,6 +49,11 @@ def on_cpu(folder):
         return made[key]
 
     return write
+
+
+def sums_by_the_host():
+    """How many sums over ranks went through the host's memory."""
+    return sum(line["times"] for line in pf.fallbacks() if line["op"] == "all_reduce")
 
 
 def test_the_tokens_are_the_cpus(folder, on_cpu):
@@ -97,6 +108,59 @@ def test_settings_of_the_engine_change_no_token(folder, on_cpu):
             assert tokens(llm) == on_cpu(), options
             stats = llm.engine.stats()
         assert all(stats[name] > 0 for name in counts), (options, stats)
+
+
+@pytest.fixture(scope="module")
+def shallow(tmp_path_factory):
+    """A model of one layer, (its folder, what the CPU writes, an adapter's folder, what the CPU writes with it): each process of an engine plans and computes anew."""
+    root = tmp_path_factory.mktemp("shallow")
+    folder = small.write_random_model(root / "model", "llama", seed=3, num_hidden_layers=1)
+    write_adapter(str(root / "adapter"), small.random_weights(small.config_json("llama", num_hidden_layers=1), 3), MODULES[2:6], seed=1, layers=(0,))
+    with LLM(folder, device="cpu", lora_modules={"a": str(root / "adapter")}) as llm:
+        return folder, few_tokens(llm), str(root / "adapter"), few_tokens(llm, "a")
+
+
+def few_tokens(llm, lora=None):
+    return [r.outputs[0].token_ids for r in llm.generate(prompts()[:2], SamplingParams(max_tokens=3, temperature=0, ignore_eos=True), lora_request=lora)]
+
+
+def test_adapters(shallow):
+    """A text with an adapter and one without are in the same steps."""
+    folder, plain, adapter, adapted = shallow
+    with LLM(folder, device=GPU, lora_modules={"a": adapter}, warm_up=False) as llm:
+        assert few_tokens(llm, ["a", None]) == [adapted[0], plain[1]] and adapted[0] != plain[0]
+
+
+@needs_two_gpus
+def test_two_ranks(shallow):
+    """Where there is no RCCL or NCCL, as over the wave emulator, their sums go through the host's memory, and the ledger of fallbacks says so."""
+    folder, plain, _, _ = shallow
+    before = sums_by_the_host()
+    with LLM(folder, device=GPU, tensor_parallel_size=2, warm_up=False) as llm:
+        assert few_tokens(llm) == plain
+        assert (llm.engine._workers._group.name() == "host") == (sums_by_the_host() > before)
+
+
+@needs_two_gpus
+def test_replicas(shallow):
+    for package in ("jinja2", "aiohttp", "prometheus_client"):
+        pytest.importorskip(package, reason=f"the package {package} is not installed")
+    from pyflame.llm.serving._replicas import Replicas
+
+    folder, plain, _, _ = shallow
+    replicas, written, ends = Replicas(folder, 2, devices=devices_of(GPU, 2), max_num_seqs=2, warm_up=False), [[], []], [threading.Event(), threading.Event()]
+
+    def receive(i, event):
+        if isinstance(event, Token):
+            written[i].append(event.id)
+        else:
+            ends[i].set()
+
+    try:
+        texts = [replicas.submit(PROMPTS[i], Sampling(temperature=0), 3, stop_ids=(), receive=partial(receive, i)) for i in range(2)]
+        assert all(end.wait(120) for end in ends) and {text.replica.number for text in texts} == {0, 1} and written == plain
+    finally:
+        replicas.close(drain=False)
 
 
 def test_known_beginnings_come_back_from_host_memory(folder):

@@ -11,8 +11,7 @@ import pytest
 import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
-from pyflame.llm import LLM, Engine, SamplingParams, _paged  # noqa: E402
-from pyflame.llm import engine as engines  # noqa: E402
+from pyflame.llm import LLM, Engine, SamplingParams, _engine_cache, _paged  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 
@@ -58,10 +57,10 @@ def test_a_share_of_the_memory(lm, monkeypatch, tmp_path):
     monkeypatch.setenv("PYFLAME_CACHE_DIR", str(tmp_path))
     block = _paged.block_bytes(lm._network)
     room = {"total": 1000 * block, "free": 90 * block, "cached": 10 * block, "allocated": 30 * block, "limit": 0}
-    monkeypatch.setattr(engines.memory, "stats", lambda device: room)
+    monkeypatch.setattr(_engine_cache.memory, "stats", lambda device: room)
     with pytest.raises(ValueError, match="gpu_memory_utilization is the share of a GPU's memory; got 0.9 and the device cpu.*; expected a GPU; hint: kv_cache_bytes"):
         Engine(lm, gpu_memory_utilization=0.9)
-    monkeypatch.setattr(engines, "_on_gpu", lambda device: True)
+    monkeypatch.setattr(_engine_cache, "_on_gpu", lambda device: True)
 
     def blocks(share):
         with LLM(lm, gpu_memory_utilization=share, max_num_seqs=64) as llm:

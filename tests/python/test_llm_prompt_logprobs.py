@@ -1,5 +1,7 @@
 """Log probabilities of the tokens of prompts, of the engine, of LLM and of the server: they are those of one forward pass over the whole prompt."""
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -8,8 +10,9 @@ import pyflame as pf
 
 for package in ("regex", "jinja2", "aiohttp", "prometheus_client"):
     pytest.importorskip(package, reason=f"the package {package} is not installed")
-from llm_client import CHAT, COMPLETE, HELLO, Running, echo, lm, start  # noqa: E402, F401
-from pyflame.llm import LLM, Engine, Finished, Sampling, SamplingParams  # noqa: E402
+from llm_client import CHAT, COMPLETE, HELLO, Running, echo, lm, start, until  # noqa: E402, F401
+from pyflame.llm import LLM, Engine, EngineFull, Finished, Sampling, SamplingParams  # noqa: E402
+from pyflame.llm.serving import _answers  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 from test_llm_engine import GREEDY, Received, ahead, cache_of, idle, written  # noqa: E402, F401
 
@@ -242,12 +245,76 @@ def test_echo(running, lm, fields):  # noqa: F811
             assert [x for p in pieces if p["logprobs"] for x in p["logprobs"][name]] == logprobs[name]
 
 
+@pytest.mark.parametrize("fields", [{"stream": True}, {"max_tokens": 0}, {"best_of": 4}])
+def test_echo_reads_a_prompt_once(running, lm, fields):  # noqa: F811
+    """One choice reads it with log probabilities. The others begin then, take what they can of its beginning, and repeat what was found."""
+    ids, asked, submit = [5, 6, 7, 8] * 20, [], running.engine.submit
+    running.engine.submit = lambda *args, **options: asked.append(options["prompt_logprobs"]) or submit(*args, **options)
+    body = {"prompt": [ids, ids[::-1]], "echo": True, "logprobs": 1, "n": 3, "max_tokens": 3, "temperature": 0, "ignore_eos": True, **fields}
+    if body.get("stream"):
+        chunks = running.stream(COMPLETE, body).rest()
+        found = [[x for c in chunks for p in c["choices"] if p["index"] == i and p["logprobs"] for x in p["logprobs"]["token_logprobs"]] for i in range(6)]
+    else:
+        found = [c["logprobs"]["token_logprobs"] for c in running.ask(COMPLETE, body)["choices"]]
+    count = body.get("best_of", 3)
+    assert sorted(asked, key=str) == [1] * 2 + [None] * 2 * (count - 1) and [len(logs) for logs in found] == [80 + body["max_tokens"]] * 6
+    of_prompts = [logs[:80] for logs in found]
+    assert of_prompts[:3] == of_prompts[:1] * 3 and of_prompts[3:] == of_prompts[3:4] * 3 and of_prompts[0] != of_prompts[3]
+    hits = 64 * 2 * (count - 1) if body["max_tokens"] else 0  # the last token is computed, and with it its block; where no token is wanted, the others compute nothing
+    assert running.engine.stats()["prefix_cache_hits"] == hits
+
+
+def test_where_the_queue_has_no_room_for_further_choices(running, lm):  # noqa: F811
+    submit = running.engine.submit
+
+    def once(*args, **options):
+        running.engine.submit = full
+        return submit(*args, **options)
+
+    def full(*args, **options):
+        raise EngineFull("no room")
+
+    running.engine.submit = once
+    e = running.error(COMPLETE, {"prompt": "the window", "echo": True, "logprobs": 1, "n": 2}, 429)
+    assert e["code"] == "queue_full" and "completions: the queue is full; got no room" in e["message"]
+    running.engine.submit = submit
+    until(lambda: idle(running.engine))
+
+
 def test_echo_without_logprobs(echo, lm):  # noqa: F811
     choice = echo.ask(COMPLETE, {"prompt": "once", "echo": True})["choices"][0]
     assert (choice["text"], choice["logprobs"]) == ("onceonce", None)
     special = [min(lm.tokenizer.special_ids), *lm.tokenizer.encode("once", add_special=False)]
     assert echo.ask(COMPLETE, {"prompt": special, "echo": True, "skip_special_tokens": False})["choices"][0]["text"].startswith(lm.tokenizer.token(special[0]) + "once")
     assert echo.ask(COMPLETE, {"prompt": "once upon", "echo": True, "stop": "once"})["choices"][0]["text"] == "once upon"  # a stop text of the prompt ends nothing
+
+
+@pytest.mark.parametrize("fields, builds", [
+    ({"prompt_logprobs": 1}, "_ranked"), ({"echo": True, "logprobs": 1}, "_likeliest"), ({"echo": True, "logprobs": 1, "stream": True}, "_likeliest"),
+], ids=["prompt_logprobs", "echo", "stream"])  # fmt: skip
+def test_streams_go_on_while_a_long_answer_is_built(running, monkeypatch, fields, builds):
+    original, builds_now, has_ended, seen = getattr(_answers.CompletionForm, builds), threading.Event(), threading.Event(), []
+
+    def waits(self, *args):
+        builds_now.set()
+        seen.append(has_ended.wait(20 if all(seen) else 0))
+        return original(self, *args)
+
+    monkeypatch.setattr(_answers.CompletionForm, builds, waits)
+    with ThreadPoolExecutor(1) as pool:
+        long = pool.submit(running.raw, COMPLETE, {"prompt": PROMPTS[-1], "max_tokens": 1, **fields})
+        assert builds_now.wait(60)
+        chunks = running.stream(COMPLETE, {"prompt": "the window", "max_tokens": 5, "ignore_eos": True}).rest()  # from its begin to its end
+        has_ended.set()
+        status, _, _ = long.result(60)
+    assert status == 200 and chunks[-1]["choices"][0]["finish_reason"] == "length" and len(seen) >= len(PROMPTS[-1]) and all(seen)
+
+
+def test_large_documents_are_encoded_in_slices(monkeypatch):
+    document = {"a": [{"b": [{str(i): i / 7, "é": None} for i in range(200)], "c": "x\ud800", "d": {}, "e": []}], "f": (1, 2), "g": [[True], 0.5], "h": [None] * 65}
+    want, text, lengths = _answers.encoded(document), _answers._text, []
+    monkeypatch.setattr(_answers, "_text", lambda value: lengths.append(len(value) if isinstance(value, list) else 0) or text(value))
+    assert _answers.encoded_in_slices(document) == want and max(lengths) == _answers.SLICE
 
 
 @pytest.mark.parametrize("path, fields, param, message", [

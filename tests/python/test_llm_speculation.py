@@ -71,7 +71,7 @@ def written(lm, prompts, settings, config=None, **options):
 def test_an_engine_writes_the_same(lm, other, as_on_gpus, monkeypatch):
     """as_on_gpus: with the ops of an engine on a GPU."""
     if as_on_gpus:
-        monkeypatch.setattr("pyflame.llm.engine._on_gpu", lambda device: True)
+        monkeypatch.setattr("pyflame.llm._engine_cache._on_gpu", lambda device: True)
     prompts = [lm.tokenizer.encode(t) for t in ("the window the window", "once upon", "a", "in the the in the the", "hello hello")]
     want, plain = written(lm, prompts, SETTINGS)
     assert "spec_decode_num_drafts" not in plain

@@ -8,8 +8,7 @@ import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import Engine, Finished, Sampling  # noqa: E402
-from pyflame.llm import _paged  # noqa: E402
-from pyflame.llm import engine as engines  # noqa: E402
+from pyflame.llm import _engine_cache, _paged  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 BLOCK = _paged.BLOCK
@@ -46,13 +45,13 @@ class Computed:
     """Counts the tokens that the engine's steps compute."""
 
     def __init__(self, monkeypatch):
-        self.tokens, step = 0, engines.Step
+        self.tokens, step = 0, _engine_cache.Step
 
         def counted(network, pages, parts, *args):
             self.tokens += sum(len(p.ids) for p in parts)
             return step(network, pages, parts, *args)
 
-        monkeypatch.setattr(engines, "Step", counted)
+        monkeypatch.setattr(_engine_cache, "Step", counted)
 
 
 def written(engine, prompts, tokens=40):
@@ -83,6 +82,24 @@ def test_preempted_texts_come_back_from_host_memory(lm, texts, monkeypatch, opti
     if not options:
         everything = sum(len(p) + len(w) - 1 for p, w in zip(prompts, want))
         assert counts[100] == everything < counts[0]  # nothing is computed twice
+
+
+def test_a_block_is_copied_to_host_memory_once(lm, texts, monkeypatch):
+    """Known blocks of a text that is preempted are copied when they are evicted, and not before. The copies here are those until a text comes back."""
+    prompts, want = texts
+    copied, has_come_back, saved, restore = [], [], _paged.Pages.saved, _paged.Pages.restore
+
+    def noted(pages, blocks):
+        if not has_come_back:
+            copied.extend(pages.keys[-1].reshape(pages.keys[-1].shape[0] // BLOCK, -1)[block].numpy().tobytes() for block in blocks)
+        return saved(pages, blocks)
+
+    monkeypatch.setattr(_paged.Pages, "saved", noted)
+    monkeypatch.setattr(_paged.Pages, "restore", lambda *args: has_come_back.append(1) or restore(*args))
+    with Engine(lm, kv_cache_bytes=cache_of(lm, 9), swap_space=gib(lm, 100), warm_up=False) as engine:
+        assert written(engine, prompts) == want and engine.stats()["preemptions_total"] > 0
+    copies, blocks = len(copied), len(set(copied))
+    assert has_come_back and copies == blocks > 2
 
 
 def test_cancelled_and_failed_texts_free_host_memory(lm, texts, monkeypatch):
@@ -120,7 +137,7 @@ def test_cancelled_and_failed_texts_free_host_memory(lm, texts, monkeypatch):
             return breaks
 
         for name in ("run", "chosen"):  # chosen: where a GPU chooses the tokens
-            monkeypatch.setattr(engines.Step, name, breaking(getattr(engines.Step, name)))
+            monkeypatch.setattr(_engine_cache.Step, name, breaking(getattr(_engine_cache.Step, name)))
         got = written(engine, prompts)
         assert failed and all(g == w or w[: len(g)] == g for g, w in zip(got, want)) and want[-1] == got[-1]
     assert is_free(engine)

@@ -104,10 +104,10 @@ def test_the_same_bits_in_any_batch(folder):
 
 def test_where_the_device_finds_the_tokens(folder, monkeypatch):
     """What GPUs do: a step begins before the host has seen the tokens of the one before."""
-    from pyflame.llm import engine as engines
+    from pyflame.llm import _engine_cache
 
     steps = []
-    monkeypatch.setattr(engines, "_on_gpu", lambda device: True)
+    monkeypatch.setattr(_engine_cache, "_on_gpu", lambda device: True)
     monkeypatch.setattr(Engine, "_new_step", lambda self, parts, rows, logits, ids=None, known=None, original=Engine._new_step: steps.append((ids is not None, known is not None)) or original(self, parts, rows, logits, ids, known))
     params = SamplingParams(max_tokens=16, temperature=0, ignore_eos=True)
     one = written(folder, params)

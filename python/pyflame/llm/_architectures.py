@@ -96,12 +96,20 @@ class Config:
     tied: bool = None  # are the embeddings also the weights of the logits; None: where the file has no others
 
 
+ENCODER = "bert"  # of general.architecture and of model_type
+
+
+def is_encoder(name):
+    """Whether the models of this name, general.architecture or model_type, make embeddings and write no texts."""
+    return name == ENCODER
+
+
 def _find(kind, value, where):
     for a in ARCHITECTURES:
         if getattr(a, kind) == value:
             return a
     known = dict.fromkeys(getattr(a, kind) for a in ARCHITECTURES) | ({"gemma3": None} if kind == "hf" else {})  # gemma3: text_document() makes gemma3_text of it
-    hint = "; hint: pf.llm.load_embedding and pyflame embed take encoders" if value == "bert" else ""
+    hint = "; hint: pf.llm.load_embedding and pyflame embed take encoders" if is_encoder(value) else ""
     raise ValueError(f"llm: the architecture is not available; got '{value}' in {where}; expected one of {', '.join(known)}{hint}")
 
 

@@ -126,7 +126,7 @@ class Beams:
             if event.reason == "length":  # the prompt fills the context
                 self.sequences = [BeamSearchSequence(list(self.prompt_ids), 0.0, None, "length")]
             for r in self._requests:
-                r._cancelled = r._cancelled or event
+                engine._end_soon(r, event)
             self._ended = []
             engine._deliver(self, event)
 
@@ -172,7 +172,8 @@ def advance(engine, beams):
                 engine._remove(r)
         beams._requests = children
         for child in children:
-            child._cancelled = beams._cancelled
+            if beams._cancelled is not None:
+                engine._end_soon(child, beams._cancelled)
             if child._blocks:
                 bisect.insort(engine._running, child)
             else:

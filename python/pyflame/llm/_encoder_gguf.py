@@ -7,7 +7,6 @@ from . import _loading, _tokenizer_gguf
 from ._errors import Values
 from ._packed import PackedWeight
 
-ARCHITECTURE = "bert"
 POOLINGS = {1: "MEAN", 2: "CLS", 3: "LAST"}  # bert.pooling_type; 0 says nothing
 _TOP = {"token_embd": "embeddings.word_embeddings", "position_embd": "embeddings.position_embeddings", "token_types": "embeddings.token_type_embeddings", "token_embd_norm": "embeddings.LayerNorm"}
 _LAYER = {

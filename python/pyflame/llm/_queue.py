@@ -29,6 +29,9 @@ class _Turns:
                 yield request
                 left.append(requests)
 
+    def __contains__(self, request):
+        return request in (self.clients.get(request.client, ()) if request._turn is None else self.began)
+
     def first(self):
         return self.began[0] if self.began else next(iter(next(iter(self.clients.values()))))
 
@@ -65,6 +68,9 @@ class Queue:
     def __iter__(self):
         for priority in self._priorities:
             yield from self._turns[priority]
+
+    def __contains__(self, request):
+        return request.priority in self._turns and request in self._turns[request.priority]
 
     def add(self, request):
         """Puts a request in: a new one, or one that ran before."""

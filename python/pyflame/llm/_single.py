@@ -4,7 +4,8 @@ import queue
 from ._kv_cache_gate import DEFAULT
 from ._request import Finished
 from ._workers import EngineDead
-from .engine import DEFAULT_BYTES, Engine
+from ._engine_cache import DEFAULT_BYTES
+from .engine import Engine
 from .language_model import Source, load
 
 

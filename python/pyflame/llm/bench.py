@@ -26,7 +26,7 @@ from pyflame.benchmarking.records import add_options, of_options
 from pyflame.llm import Engine, Finished, Sampling, _kv_cache_gate, _lengths
 from pyflame.llm._kv_cache import NAMES
 from pyflame.llm._workers import EngineDead
-from pyflame.llm.engine import default_texts
+from pyflame.llm._engine_cache import default_texts
 from pyflame.llm.language_model import Source, load_part
 
 _PERCENTILES = (50, 90, 99)

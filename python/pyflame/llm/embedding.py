@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import _C
 from .. import no_grad
+from . import _architectures
 from ._errors import Values
 from ._paged import rounded
 
@@ -261,8 +262,12 @@ def is_encoder(path):
 
     path = _place(path)
     if os.path.isdir(path):
-        return (_json(path, "config.json") or {}).get("model_type") == "bert"
-    from . import _encoder_gguf
+        return _architectures.is_encoder((_json(path, "config.json") or {}).get("model_type"))
     from .conversion import _gguf_file
 
-    return os.path.isfile(path) and _gguf_file.architecture(path) == _encoder_gguf.ARCHITECTURE
+    return os.path.isfile(path) and _architectures.is_encoder(_gguf_file.architecture(path))
+
+
+def makes_embeddings(path, runner):
+    """Whether a model is loaded to make embeddings: where the runner is 'pooling', and with 'auto' where it writes no texts."""
+    return runner == "pooling" or (runner == "auto" and is_encoder(path))

@@ -18,7 +18,7 @@ from ._intake import last_tokens
 from ._masks import bad_words_ids
 from ._offload import check as check_offload
 from ._pieces import Pieces, stop_reason
-from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, is_encoder, load_embedding
+from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, load_embedding, makes_embeddings
 from .engine import Engine, Finished
 from .grammar import Grammar
 from .language_model import LanguageModel, Source, load, load_tokenizer
@@ -487,7 +487,7 @@ class LLM:
             if isinstance(dtype, str) and dtype not in _DTYPES:
                 raise ValueError(f"LLM: the dtype is not available; got {dtype!r}; expected one of {', '.join(_DTYPES)}")
             model, dtype = os.fspath(model), _DTYPES[dtype] if isinstance(dtype, str) else dtype
-            if runner == "auto" and is_encoder(model):
+            if makes_embeddings(model, runner):
                 runner = "pooling"
             if runner != "pooling" and divided:
                 self.model = Source(os.path.abspath(model) if os.path.exists(model) else model, dtype, device)  # each process reads its part

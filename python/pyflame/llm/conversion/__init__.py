@@ -439,7 +439,7 @@ def _written(plan, target, progress):
 def _folder(path):
     """The source in a folder."""
     document = _json(path, "config.json", needed=True)
-    return (_EncoderFolder if document.get("model_type") == "bert" else _Folder)(path, document)
+    return (_EncoderFolder if _architectures.is_encoder(document.get("model_type")) else _Folder)(path, document)
 
 
 def _checked_type(type, to_file):

@@ -2,7 +2,8 @@
 import unicodedata
 
 from .. import _tokenizer_gguf, _tokenizer_json
-from .._encoder_gguf import ARCHITECTURE, POOLINGS, gguf_name
+from .._architectures import ENCODER
+from .._encoder_gguf import POOLINGS, gguf_name
 from .._errors import Values
 from .._text_parts import SPACE
 from ..embedding import _sentence_transformers
@@ -49,7 +50,7 @@ def metadata(folder, document, name):
         "attention.head_count": v.size("num_attention_heads", 12), "attention.layer_norm_epsilon": v.get("layer_norm_eps", float, 1e-12), "attention.causal": False,
         "pooling_type": next((k for k, n in POOLINGS.items() if n == pooling), 0),
     }  # fmt: skip
-    return {"general.architecture": ARCHITECTURE, "general.name": name, **{f"{ARCHITECTURE}.{k}": x for k, x in values.items()}}, notes
+    return {"general.architecture": ENCODER, "general.name": name, **{f"{ENCODER}.{k}": x for k, x in values.items()}}, notes
 
 
 def tokenizer(folder, size, types):

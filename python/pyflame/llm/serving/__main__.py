@@ -194,7 +194,7 @@ def _engine(args, dtype, log):
 
 
 def _run(args):
-    from ..embedding import is_encoder, load_embedding
+    from ..embedding import load_embedding, makes_embeddings
     from . import Limits, Server
     from ._embeddings import Embedder
 
@@ -207,7 +207,7 @@ def _run(args):
     context = _tls(args.ssl_certfile, args.ssl_keyfile)
     listener = _listener(args.host, args.port)
     dtype = getattr(pf, args.dtype) if args.dtype else None
-    pools = args.runner == "pooling" or (args.runner == "auto" and is_encoder(args.model))
+    pools = makes_embeddings(args.model, args.runner)
     if not pools and args.pooler_config is not None:
         raise ValueError("serve: --pooler_config belongs to embeddings; got it with a model that writes texts; expected --runner pooling")
     for name in ("speculative_config", "lora_modules"):

@@ -17,14 +17,49 @@ from ._requests import RequestError
 LEAST_LOGPROB = -9999.0  # stands for minus infinity, which JSON lacks
 
 
+def _text(value):
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _bytes(text):
+    return text.encode("utf-8", "backslashreplace")
+
+
 def encoded(document):
     """JSON as UTF-8. Halves of surrogate pairs, which a message about wrong input may quote, are escaped."""
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return _bytes(_text(document))
 
 
-def event(document):
+SLICE = 64  # elements of a list that are encoded at once
+
+
+def encoded_in_slices(document):
+    """What encoded() returns, of a large document: json holds the interpreter until it has encoded what it gets, so it gets a part of a long list at a time, and other threads go on."""
+    return b"".join(map(_bytes, _slices(document)))
+
+
+def _slices(value):
+    """The JSON of a value, in texts."""
+    if isinstance(value, list) and len(value) > SLICE:
+        for begin in range(0, len(value), SLICE):
+            yield "," if begin else "["
+            yield _text(value[begin : begin + SLICE])[1:-1]
+        yield "]"
+    elif isinstance(value, (dict, list)) and value:
+        is_dict = isinstance(value, dict)
+        for i, (key, element) in enumerate(value.items() if is_dict else enumerate(value)):
+            yield "," if i else "{" if is_dict else "["
+            if is_dict:
+                yield _text(key) + ":"
+            yield from _slices(element)
+        yield "}" if is_dict else "]"
+    else:
+        yield _text(value)
+
+
+def event(document, encode=encoded):
     """One server-sent event."""
-    return b"data: " + encoded(document) + b"\n\n"
+    return b"data: " + encode(document) + b"\n\n"
 
 
 class Mailbox:
@@ -69,14 +104,15 @@ class Choice:
     def __init__(self, answer, index, prompt, tokenizer):
         job = answer.job
         self.answer, self.index, self.request, self.reason, self._stop_id = answer, index, None, None, None
-        self._tokenizer, self._pieces = tokenizer, Pieces(tokenizer, job.stops, job.continues[prompt], job.shown, job.includes_stop)
+        self._pieces = Pieces(tokenizer, job.stops, job.continues[prompt], job.shown, job.includes_stop)
         self._parser, self._calls = (Parser(job.tool_format, job.tool_names), 0) if job.tool_format else (None, 0)
         self.tokens, self.cumulative_logprob, self._entries = 0, 0.0, deque()
         self._prompt_tokens, self._first, self._last = len(job.prompts[prompt]), None, None  # the times of two tokens
         self._queue, self._prefill = None, None  # seconds, which the first token brings
         self.cached_tokens = None  # of the prompt, which the first token and the end bring
         self.prompt_logprobs = None  # of the prompt, which the first event brings
-        self._prompt, self._offset = job.prompts[prompt] if job.echo else None, 0  # what is repeated before the text, and how long that is
+        self._prompt, self._offset = prompt if job.echo else None, 0  # the number of the prompt that is repeated before the text, and how long that is
+        self.followers = []  # the other choices of the prompt, where they wait for its log probabilities
 
     def receive(self, event):
         """An event of the engine, on the loop."""
@@ -128,15 +164,14 @@ class Choice:
         """Before the first token, with echo: the prompt is the begin of the text, and has logprobs as the text has them."""
         if self._prompt is None:
             return
-        ids, self._prompt = self._prompt, None
-        pieces, entries = Pieces(self._tokenizer, shown=self.answer.job.shown), []
-        found, texts = self.prompt_logprobs or [None] * len(ids), []
-        for id, of_token in zip(ids, found):
-            entries.append((pieces.decoded, id, *(of_token or (None, None))))
-            texts.append(pieces.feed(id))
-        text = "".join(texts) + pieces.finish()
-        self._offset = len(text)
-        self.answer.add(Delta(self.index, text, entries if self.answer.job.logprobs is not None else []))
+        job, prompt, self._prompt = self.answer.job, self._prompt, None
+        self.answer.submit_followers(self)
+        text, places = job.repeated[prompt]
+        self._offset, entries = len(text), []
+        if job.logprobs is not None:
+            ids = job.prompts[prompt]
+            entries = [(at, id, *(of_token or (None, None))) for at, id, of_token in zip(places, ids, self.prompt_logprobs or [None] * len(ids))]
+        self.answer.add(Delta(self.index, text, entries))
 
     def _count_time(self):
         now = time.monotonic()
@@ -225,13 +260,16 @@ class Answer:
         self.prompt_tokens = sum(map(len, job.prompts))
 
     def submit(self):
-        """Gives all choices to the engine. RequestError if it takes none, or does not like the settings; nothing is left running then."""
+        """Gives the choices to the engine. RequestError if it takes none, or does not like the settings; nothing is left running then."""
+        if self.job.beams is None:
+            self._give(lambda: self._submit_texts(self._first_choices()))
+        else:
+            self._give(self._submit_searches)
+
+    def _give(self, submit):
+        """submit(), which gives choices to the engine. RequestError."""
         try:
-            if self.job.beams is None:
-                self._submit_texts()
-            else:
-                for i, (ids, params) in enumerate(zip(self.job.prompts, self.job.beams)):
-                    Search(self, self.choices[i * self.job.n : (i + 1) * self.job.n]).begin(ids, params)
+            submit()
         except EngineFull as e:
             self.cancel()
             raise RequestError(f"{self.op}: the queue is full; got {e}; expected room; hint: try again later", status=429, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"}) from None
@@ -242,12 +280,36 @@ class Answer:
             self.cancel()
             raise RequestError(f"{self.op}: the engine takes no requests; got {e}; expected an engine that runs; hint: the server's log has the cause", status=503, code="engine_failed") from None
 
-    def _submit_texts(self):
+    def _submit_searches(self):
+        for i, (ids, params) in enumerate(zip(self.job.prompts, self.job.beams)):
+            Search(self, self.choices[i * self.job.n : (i + 1) * self.job.n]).begin(ids, params)
+
+    def _first_choices(self):
+        """All choices, but where the answer repeats log probabilities of prompts, the first of each prompt: the engine computes a whole prompt for these, so one choice reads it for all of them.
+        The others begin when it is known to the engine."""
+        if not self.job.echo or self.job.logprobs is None:
+            return self.choices
+        firsts = self.choices[:: self.job.best_of]
+        for first in firsts:
+            first.followers = self.choices[first.index + 1 : first.index + self.job.best_of]
+        return firsts
+
+    def submit_followers(self, first):
+        """Gives the engine the choices that wait for this one, whose prompt has been read. Where it takes them not, the answer fails."""
+        followers, first.followers = first.followers, []
+        for choice in followers:
+            choice.prompt_logprobs = first.prompt_logprobs
+        try:
+            self._give(lambda: self._submit_texts(followers))
+        except RequestError as e:
+            self.fail(e)
+
+    def _submit_texts(self, choices):
         seed = self.job.sampling.get("seed")
         logprobs = 0 if self.job.logprobs is None and self.job.best_of > self.job.n else self.job.logprobs
-        for choice in self.choices:
+        for choice in choices:
             prompt, number = divmod(choice.index, self.job.best_of)
-            of_prompt = [top for top, wanted in ((self.job.prompt_logprobs, number == 0), (self.job.logprobs, self.job.echo)) if wanted and top is not None]
+            of_prompt = [top for top in (self.job.prompt_logprobs, self.job.logprobs if self.job.echo else None) if number == 0 and top is not None]
             sampling = self._model._sampling({**self.job.sampling, **({} if seed is None else {"seed": seed + number})})
             choice.request = self.engine.submit(
                 self.job.prompts[prompt], sampling, self.job.max_tokens[prompt], stop_ids=self.job.stop_ids, logprobs=logprobs, prompt_logprobs=max(of_prompt, default=None), priority=self.job.priority, client=self.job.client,

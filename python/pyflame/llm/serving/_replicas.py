@@ -22,7 +22,7 @@ from .._children import Child, close_all
 from .._intake import Intake
 from .._paged import BLOCK
 from .._request import Finished
-from ..engine import default_texts
+from .._engine_cache import default_texts
 from ..language_model import load_part
 
 MOST_RESTARTS = 3  # of one replica

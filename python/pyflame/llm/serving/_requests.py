@@ -9,6 +9,7 @@ from .. import tools as calls
 from .._beams import BeamSearchParams
 from .._intake import last_tokens
 from .._masks import bad_words_ids
+from .._pieces import Pieces
 from .._templates import TAKEN
 from ..grammar import Grammar
 
@@ -139,6 +140,7 @@ class Job:
     logprobs: int = None
     prompt_logprobs: int = None
     echo: bool = False  # the text begins with the prompt
+    repeated: list = None  # with echo, of each prompt: its text, and where in it each token begins
     priority: int = 0
     user: str = None  # of the request's field
     client: object = None  # clients with texts of equal priority take turns
@@ -532,7 +534,18 @@ def completion_job(document, model, names, most_tokens):
     job.lora = _lora(f, names)
     job.logprobs = f.get("logprobs", int, None, 0, MOST_TOP)
     _take_grammar(f, job, model, _grammar(f))
+    if job.echo:
+        job.repeated = [_repeated(model.tokenizer, ids, job.shown) for ids in job.prompts]
     return job
+
+
+def _repeated(tokenizer, ids, shown):
+    """(the text of a prompt, where in it each token begins)."""
+    pieces, texts, places = Pieces(tokenizer, shown=shown), [], []
+    for id in ids:
+        places.append(pieces.decoded)
+        texts.append(pieces.feed(id))
+    return "".join(texts) + pieces.finish(), places
 
 
 def tokenized(document, model, names, most_tokens):

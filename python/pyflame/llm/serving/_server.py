@@ -19,7 +19,7 @@ from aiohttp.http import HttpProcessingError
 
 from ..embedding import EmbeddingModel
 from . import _requests as requests
-from ._answers import Answer, ChatForm, CompletionForm, Mailbox, encoded, event
+from ._answers import Answer, ChatForm, CompletionForm, Mailbox, encoded, encoded_in_slices, event
 from ._connections import Connections
 from ._embeddings import embedding_job, embedding_document
 from ._metrics import CONTENT_TYPE, Metrics
@@ -28,6 +28,7 @@ from ._requests import RequestError
 log = logging.getLogger("pyflame.serve")
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+MOST_ENTRIES = 64  # tokens with log probabilities of a document that is built where the streams are written
 _OPEN = ("/", "/health")  # without a key
 _QUIET = ("/", "/health", "/metrics")  # not in the log where all is well
 
@@ -379,7 +380,9 @@ class Server:
         try:
             if job.stream:
                 return await self._stream(request, answer, form)
-            return web.Response(body=encoded(form.whole(answer, await answer.whole())), content_type="application/json")
+            choices = await answer.whole()
+            count = answer.prompt_tokens if job.prompt_logprobs is not None else 0
+            return web.Response(body=await self._built(choices, lambda encode: encode(form.whole(answer, choices)), count), content_type="application/json")
         finally:
             if timer is not None:
                 timer.cancel()
@@ -387,6 +390,12 @@ class Server:
             answer.cancel()
             self._metrics.request(time.monotonic() - answer.begin)
             _notes.get().counts = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.completion_tokens}
+
+    async def _built(self, deltas, build, count=0):
+        """build(encode), the bytes of a document of these Deltas. Where they have log probabilities of many tokens, count among them, it is built in another thread, and streams go on meanwhile."""
+        if count + sum(len(d.entries) for d in deltas) <= MOST_ENTRIES:
+            return build(encoded)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, build, encoded_in_slices)
 
     def _expire(self, answer):
         self._break_off(answer, RequestError(f"{answer.op}: the answer took too long; got no end after {self.limits.request_seconds:g} s; expected it within these", status=504, code="timeout"))
@@ -420,7 +429,7 @@ class Server:
             while True:
                 ready = await answer.some()
                 if ready:
-                    await response.write(b"".join(event(self._counted(answer, form.piece(delta))) for delta in ready))
+                    await response.write(await self._built(ready, lambda encode: b"".join(event(self._counted(answer, form.piece(delta)), encode) for delta in ready)))
                 elif not answer.unfinished:
                     break
                 else:
