@@ -1,9 +1,9 @@
 """Texts that follow one another, written by an engine: `pyflame generate` and `pyflame chat` with --tensor_parallel_size, --kv_cache_dtype or --attention_backend."""
 import queue
 
+from ._errors import EngineDead
 from ._kv_cache_gate import DEFAULT
 from ._request import Finished
-from ._workers import EngineDead
 from .engine import DEFAULT_BYTES, Engine
 from .language_model import Source, load
 

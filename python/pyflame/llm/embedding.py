@@ -7,9 +7,7 @@ import json
 import os
 from dataclasses import dataclass
 
-import numpy as np
-
-from .. import _C
+from .. import _C, _numpy as np
 from .. import no_grad
 from ._errors import Values
 from ._paged import rounded
@@ -262,7 +260,6 @@ def is_encoder(path):
     path = _place(path)
     if os.path.isdir(path):
         return (_json(path, "config.json") or {}).get("model_type") == "bert"
-    from . import _encoder_gguf
-    from .conversion import _gguf_file
+    from . import _encoder_gguf, _gguf_header
 
-    return os.path.isfile(path) and _gguf_file.architecture(path) == _encoder_gguf.ARCHITECTURE
+    return os.path.isfile(path) and _gguf_header.architecture(path) == _encoder_gguf.ARCHITECTURE

@@ -32,7 +32,6 @@ from ._paged import BLOCK, WASTE, Pages, Part, Size, Step, block_bytes, coarsely
 from ._queue import Queue
 from ._request import Finished, PromptLogprobs, Request, Token
 from ._speculation import NGrams, SpeculativeConfig, draft_model
-from ._workers import Workers
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
@@ -178,6 +177,8 @@ class Engine(Intake):
             if getattr(model, "source", model) is None:
                 raise ValueError(f"Engine: the other processes cannot read the model; got tensor_parallel_size {tensor_parallel_size} and {model!r}, which is of no file; expected a model of pf.llm.load")
             source = getattr(model, "source", model)
+            from ._workers import Workers
+
             self._workers = Workers(dataclasses.replace(source, cpu_offload_gb=cpu_offload_gb or source.cpu_offload_gb), tensor_parallel_size, self._lost_rank)
             model = self._workers.model
             self._workers.send("attention_backend", attention_backend)
