@@ -1,6 +1,5 @@
 """Tokenizers of GGUF metadata (the keys tokenizer.ggml.*)."""
 import re
-from itertools import repeat
 
 from . import _text_parts as text_parts
 from . import _word_models as word_models
@@ -9,6 +8,7 @@ from ._text_parts import SPACE, first_places
 from .tokenizer import AddedToken, Parts, Tokenizer
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
+_NO_MARKS = bytes(set(range(256)) - set(b" \n"))
 _PREFIXED = ("llama-bpe", "llama3", "llama-v3", "tekken")  # pre-tokenizers of models that expect bos unless the file says otherwise
 
 
@@ -70,12 +70,12 @@ def merge_pairs(merges, where):
     return pairs
 
 
-def _are_texts_of_two(merges):
+def are_texts_of_two(merges):
     """Whether each merge is a text of two symbols with the only space between them, as BytePairs takes them. It is so in files of models; merge_pairs() takes the others apart."""
-    if not _all_are(merges, str) or set(map(str.count, merges, repeat(" "))) != {1}:
+    if not _all_are(merges, str):
         return False
-    lines = "\n".join(["", *merges, ""])
-    return "\n " not in lines and " \n" not in lines
+    lines = "\n".join(["", *merges, ""]).encode("utf-8", "surrogatepass")
+    return lines.translate(None, _NO_MARKS) == b"\n" + b" \n" * len(merges) and b"\n " not in lines and b" \n" not in lines
 
 
 def _byte_pairs(s):
@@ -84,7 +84,7 @@ def _byte_pairs(s):
         raise ValueError(f"llm: the pre-tokenizer is not available; got '{pre}'; expected one of {', '.join(sorted(text_parts.PATTERNS))}")
     splits = [text_parts.isolated(text_parts.compiled(p, pre)) for p in text_parts.PATTERNS[pre]]
     merges = s.values.get("tokenizer.ggml.merges", list)
-    if not _are_texts_of_two(merges):
+    if not are_texts_of_two(merges):
         merges = merge_pairs(merges, "the file's vocabulary")
 
     def pieces(text, first):
