@@ -45,15 +45,25 @@ def module(name, advice):
     return __getattr__
 
 
-def unknown(names):
-    """Gives a module, by its globals(), a __getattr__ whose error for an unknown name has the nearest one. Type checkers do not see it, and go on to report unknown names."""
+def unknown(names, module_of={}, modules=()):
+    """Gives a module, by its globals(), a __getattr__ whose error for an unknown name has the nearest one. Type checkers do not see it, and go on to report unknown names.
+
+    module_of: names that are imported when they are first used, and of each the submodule that has it. modules: submodules that are imported in the same way."""
 
     def __getattr__(attribute):
+        if attribute in module_of or attribute in modules:
+            from importlib import import_module
+
+            module = import_module(f"{names['__name__']}.{module_of.get(attribute, attribute)}")
+            value = names[attribute] = getattr(module, attribute) if attribute in module_of else module
+            return value
         from ._misspelt import missing
 
         raise missing(names["__name__"], attribute)
 
     names["__getattr__"] = __getattr__
+    if module_of:
+        names["__dir__"] = lambda: sorted({*names, *module_of, *modules})
 
 
 def identity(fn: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -228,8 +228,7 @@ def load_gguf(path: str | os.PathLike[str], device: Device | None = None) -> tup
     """Reads a GGUF file (versions 2 and 3): (dict of tensors, dict of metadata). Tensors of F32, F16, BF16, F64 and integers keep their dtype;
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4 become float32. Shapes are outermost dim first.
     OSError; ValueError for a damaged file; NotImplementedError for other types of blocks."""
-    tensors, metadata = _C.read_gguf_file(_path("load_gguf", path), device)
-    return tensors, json.loads(metadata)
+    return _C.read_gguf_file(_path("load_gguf", path), device)
 
 
 def save_checkpoint(path: str | os.PathLike[str], model: Any = None, optimizer: Any = None, scheduler: Any = None, dataloader: Any = None,

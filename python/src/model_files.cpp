@@ -1,4 +1,5 @@
 // Files of other programs with tensors: bindings of io/torch_file.h and io/gguf_file.h. pyflame/io.py decides which of them a file is.
+#include <cmath>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -19,6 +20,39 @@ nb::object text_object(const std::string& text) {
   PyObject* made = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
   if (made == nullptr) nb::raise_python_error();
   return nb::steal(made);
+}
+
+// The same values as objects of Python. What is no UTF-8 in a text becomes U+FFFD, and a number that is not finite None, as in JSON.
+nb::object python_of(const nlohmann::json& v) {
+  using Kind = nlohmann::json::value_t;
+  switch (v.type()) {
+    case Kind::boolean: return nb::bool_(v.get<bool>());
+    case Kind::number_integer: return nb::int_(v.get<int64_t>());
+    case Kind::number_unsigned: return nb::int_(v.get<uint64_t>());
+    case Kind::number_float: {
+      const auto number = v.get<double>();
+      return std::isfinite(number) ? nb::object(nb::float_(number)) : nb::object(nb::none());
+    }
+    case Kind::string: {
+      const auto& text = v.get_ref<const std::string&>();
+      nb::object made = nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+      if (!made.is_valid()) nb::raise_python_error();
+      return made;
+    }
+    case Kind::array: {
+      nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(v.size())));
+      if (!list.is_valid()) nb::raise_python_error();
+      Py_ssize_t i = 0;
+      for (const auto& item : v) PyList_SET_ITEM(list.ptr(), i++, python_of(item).release().ptr());
+      return list;
+    }
+    case Kind::object: {
+      nb::dict named;
+      for (const auto& [name, value] : v.items()) named[python_of(name)] = python_of(value);
+      return named;
+    }
+    default: return nb::none();
+  }
 }
 
 // Makes the Python objects of a file's structure. Values that are shared in the file are shared afterwards, tensors of one storage too.
@@ -219,14 +253,13 @@ class GgufTensors {
   std::shared_ptr<char> map_;
 };
 
-// (dict of tensors, metadata as JSON)
+// (dict of tensors, dict of metadata)
 // With `packed`, matrices and stacks of matrices of types that quantized_linear takes stay blocks: (uint8 tensor [.., rows, bytes of a row], name of the
 // type, columns). With `mapped`, tensors refer to the file where they can.
 nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed, bool mapped) {
   const DeviceOpt where = device;
   NamedTensors tensors;
   std::map<std::string, const gguf::Entry*> blocks;
-  std::string metadata;
   std::optional<gguf::Reader> file;
   {
     Unlocked u;
@@ -238,7 +271,6 @@ nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed
       if (stays) blocks[e.name] = &e;
       tensors.emplace_back(e.name, stays ? read.blocks(e) : read.values(e));
     }
-    metadata = file->metadata().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
   nb::dict named;
   for (auto& [name, t] : tensors) {
@@ -247,7 +279,7 @@ nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed
     else
       named[text_object(name)] = nb::make_tuple(t, std::string(found->second->type->name), found->second->shape.back());
   }
-  return nb::make_tuple(named, metadata);
+  return nb::make_tuple(named, python_of(file->metadata()));
 }
 
 }  // namespace
@@ -272,7 +304,7 @@ void bind_model_files(nb::module_& m) {
       "Reads a file of torch.save or a TorchScript archive's weights. Nothing in it is executed. OSError, ValueError.");
   m.def("read_gguf_file", &read_gguf_file, "path"_a, "device"_a.none() = nb::none(), "packed"_a = false,
         "mapped"_a = false,
-        "Reads the GGUF file at path: (dict of tensors, metadata as JSON). Blocks of few bits become float32; with "
+        "Reads the GGUF file at path: (dict of tensors, dict of metadata). Blocks of few bits become float32; with "
         "packed, "
         "matrices of "
         "types that quantized_linear takes stay as they are: (uint8 tensor of rows of blocks, name of the type, "

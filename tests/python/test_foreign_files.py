@@ -2,6 +2,7 @@
 import collections
 import io
 import json
+import math
 import pathlib
 import pickle
 import struct
@@ -243,6 +244,21 @@ def test_gguf_blocks_are_decoded():
         for name in decoded.files:
             assert np.array_equal(decoded[name], tensors[name].numpy()), name
     assert list(pf.load(DATA / "blocks.gguf")) == list(tensors)
+
+
+def test_metadata_of_gguf_that_no_text_or_number_is(tmp_path):
+    def entry(key, kind, value):
+        return struct.pack("<Q", len(key)) + key + struct.pack("<I", kind) + value
+
+    entries = [
+        entry(b"text", 8, struct.pack("<Q4s", 4, b"a\xff\xc3\xa4")), entry(b"nan", 6, struct.pack("<f", math.nan)), entry(b"infinite", 12, struct.pack("<d", -math.inf)),
+        entry(b"large", 10, struct.pack("<Q", 2**64 - 1)), entry(b"least", 11, struct.pack("<q", -(2**63))), entry(b"single", 6, struct.pack("<f", 0.1)),
+        entry(b"nested", 9, struct.pack("<IQ", 9, 2) + struct.pack("<IQ", 7, 1) + b"\1" + struct.pack("<IQ", 8, 0)),
+    ]  # fmt: skip
+    (tmp_path / "x.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(entries)) + b"".join(entries))
+    assert pf.load_gguf(tmp_path / "x.gguf") == ({}, {
+        "text": "a\ufffdä", "nan": None, "infinite": None, "large": 2**64 - 1, "least": -(2**63), "single": float(np.float32(0.1)), "nested": [[True], []],
+    })  # fmt: skip
 
 
 def test_files_of_numpy(tmp_path):

@@ -119,8 +119,8 @@ def test_logits_in_half_precision(lm, dtype, tmp_path):
 
 
 def test_linear_layers_run_once_for_all(lm, monkeypatch):
-    rows, linear = [], _paged.F.linear
-    monkeypatch.setattr(_paged.F, "linear", lambda x, *weights: rows.append(x.shape[0]) or linear(x, *weights))
+    rows, linear = [], _paged._C.linear
+    monkeypatch.setattr(_paged._C, "linear", lambda x, *weights: rows.append(x.shape[0]) or linear(x, *weights))
     with Engine(lm, warm_up=False) as engine:
         written(engine, [[5, i] for i in range(8)], [2] * 8)
     layers = sum(1 for layer in lm._network.layers for name in layer if "norm" not in name) + 1  # GPUs join weights of the same input

@@ -13,7 +13,7 @@ import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import _text_parts  # noqa: E402
-from pyflame.llm._tokenizer_gguf import from_gguf, merge_pairs  # noqa: E402
+from pyflame.llm._tokenizer_gguf import are_texts_of_two, from_gguf, merge_pairs  # noqa: E402
 from pyflame.llm._tokenizer_json import from_json  # noqa: E402
 from pyflame.llm._tokenizer_model import from_bytes  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
@@ -308,6 +308,19 @@ def test_merges_are_read():
         with pytest.raises(ValueError, match="llm: x: a merge is damaged; got .*; expected two texts"):
             merge_pairs([damaged], "x")
     assert _text_parts.first_places(["a", "b", "a"]) == {"a": 0, "b": 1} and _text_parts.first_places([]) == {}
+
+
+def test_merges_of_texts_are_those_of_pairs():
+    """A vocabulary's merges stay texts where each is two symbols around its only space; a merge of another form makes all of them pairs."""
+    assert are_texts_of_two(["a b", "\u0120 c", "\u00e9 \u00fc"])
+    for other in ("ab", " b", "b ", "a b c", "a\nb c", "a b\n", "", " ", "a  b", ["a", "b"], 5):
+        assert not are_texts_of_two(["a b", other]) and not are_texts_of_two([other, "a b"]), other
+    assert not are_texts_of_two([]) and not are_texts_of_two(["ab", "a b c"])
+    d = small.tokenizer_json()
+    texts = from_gguf(metadata("gpt2", d, pre="gpt-2", merges=merges(d)))
+    pairs = from_gguf(metadata("gpt2", d, pre="gpt-2", merges=[m.split(" ") for m in merges(d)]))
+    for text in VECTORS["texts"]:
+        assert texts.encode(text) == pairs.encode(text), text
 
 
 def test_merges_in_a_circle_end():

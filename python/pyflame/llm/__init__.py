@@ -10,18 +10,40 @@
 Architectures: the table in _architectures.py. Tokenizers with patterns need the package regex, chat templates jinja2: pip install regex jinja2 llguidance.
 docs/language-models.md describes it all."""
 from .. import _refused
-from ._beams import Beams, BeamSearchOutput, BeamSearchParams, BeamSearchSequence
-from ._speculation import SpeculativeConfig
-from .conversion import Conversion, convert
-from .embedding import EmbeddingModel, PoolerConfig, PoolingParams, load_embedding
-from .engine import Engine, EngineFull, Finished, Request, Token
-from .grammar import Grammar
-from .language_model import LanguageModel, load, load_tokenizer
-from .offline import LLM, CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, Logprob, LoRARequest, RequestOutput, SamplingParams, StructuredOutputsParams
-from .sampling import Sampler, Sampling
-from .tokenizer import TextStream, Tokenizer
+
+TYPE_CHECKING = False  # type checkers take this name as true
+if TYPE_CHECKING:  # names that are imported when they are first used
+    from ._beams import Beams as Beams, BeamSearchOutput as BeamSearchOutput, BeamSearchParams as BeamSearchParams, BeamSearchSequence as BeamSearchSequence
+    from ._speculation import SpeculativeConfig as SpeculativeConfig
+    from .conversion import Conversion as Conversion, convert as convert
+    from .embedding import EmbeddingModel as EmbeddingModel, PoolerConfig as PoolerConfig, PoolingParams as PoolingParams, load_embedding as load_embedding
+    from .engine import Engine as Engine, EngineFull as EngineFull, Finished as Finished, Request as Request, Token as Token
+    from .grammar import Grammar as Grammar
+    from .language_model import LanguageModel as LanguageModel, load as load, load_tokenizer as load_tokenizer
+    from .offline import (
+        LLM as LLM, CompletionOutput as CompletionOutput, EmbeddingOutput as EmbeddingOutput, EmbeddingRequestOutput as EmbeddingRequestOutput, Logprob as Logprob,
+        LoRARequest as LoRARequest, RequestOutput as RequestOutput, SamplingParams as SamplingParams, StructuredOutputsParams as StructuredOutputsParams
+    )
+    from .sampling import Sampler as Sampler, Sampling as Sampling
+    from .tokenizer import TextStream as TextStream, Tokenizer as Tokenizer
+del TYPE_CHECKING
+
+_MODULE_OF = {
+    "Beams": "_beams", "BeamSearchOutput": "_beams", "BeamSearchParams": "_beams", "BeamSearchSequence": "_beams",
+    "SpeculativeConfig": "_speculation",
+    "Conversion": "conversion", "convert": "conversion",
+    "EmbeddingModel": "embedding", "PoolerConfig": "embedding", "PoolingParams": "embedding", "load_embedding": "embedding",
+    "Engine": "engine", "EngineFull": "engine", "Finished": "engine", "Request": "engine", "Token": "engine",
+    "Grammar": "grammar",
+    "LanguageModel": "language_model", "load": "language_model", "load_tokenizer": "language_model",
+    "LLM": "offline", "CompletionOutput": "offline", "EmbeddingOutput": "offline", "EmbeddingRequestOutput": "offline", "Logprob": "offline",
+    "LoRARequest": "offline", "RequestOutput": "offline", "SamplingParams": "offline", "StructuredOutputsParams": "offline",
+    "Sampler": "sampling", "Sampling": "sampling",
+    "TextStream": "tokenizer", "Tokenizer": "tokenizer",
+}  # fmt: skip
+_MODULES = frozenset({"conversion", "embedding", "engine", "grammar", "language_model", "offline", "sampling", "tokenizer", "tools"})
 
 __all__ = ["BeamSearchOutput", "BeamSearchParams", "BeamSearchSequence", "Beams", "CompletionOutput", "Conversion", "EmbeddingModel", "EmbeddingOutput", "EmbeddingRequestOutput", "Engine", "EngineFull", "Finished", "Grammar", "LLM", "LanguageModel", "LoRARequest", "Logprob", "PoolerConfig", "PoolingParams", "Request", "RequestOutput", "Sampler", "Sampling", "SamplingParams", "SpeculativeConfig", "StructuredOutputsParams", "TextStream", "Token",
            "Tokenizer", "convert", "load", "load_embedding", "load_tokenizer"]
 
-_refused.unknown(globals())
+_refused.unknown(globals(), _MODULE_OF, _MODULES)

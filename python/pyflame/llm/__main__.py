@@ -9,10 +9,9 @@ from functools import partial
 import pyflame as pf
 from pyflame._entry import command
 from pyflame.llm import Grammar, SpeculativeConfig, _attention_backend, _kv_cache_gate, _loading
+from pyflame.llm._errors import EngineDead
 from pyflame.llm._kv_cache import check_name
-from pyflame.llm._single import SingleWriter
 from pyflame.llm._speculation import draft_model
-from pyflame.llm._workers import EngineDead
 
 
 def _arguments(words):
@@ -66,6 +65,8 @@ def _writer(args):
             draft_model(config, lm)  # loads it once
         yield lm, {"speculative_config": config, "lora": None if args.lora is None else lm.load_lora(args.lora)}
         return
+    from ._single import SingleWriter  # the engine is much to import, and other texts do without it
+
     with _loading.shown(f"loading {args.model}"):
         writer = SingleWriter(args.model, args.device, args.tensor_parallel_size, config, args.lora, args.kv_cache_dtype, limit, args.attention_backend, args.cpu_offload_gb)
     with writer:

@@ -81,7 +81,7 @@ def measured(network, pages, name):
         for window, layer in windows.items():
             q = _C.zeros(1, c.heads, c.head_dim, dtype=network.dtype, device=device)
             y = pages.attention(layer, q, table.reshape(1, 8), lengths[:1], scale=c.scale, window=window, softcap=c.attention_cap or None)
-            y.float().cpu().numpy()
+            y.float().cpu().tolist()
 
     try:
         steps = _steps(run)

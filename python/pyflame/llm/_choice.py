@@ -6,14 +6,15 @@ is a list of the tokens that it concerns: those with a bias, those that are in t
 rounded up, so rows without one cost nothing. Only ids, and the log probabilities that somebody wants, come back.
 
 A device may compute the next step before the host has seen the token of this one. That token then counts as a part of the text on the device (Row.place)."""
+from __future__ import annotations
+
+from array import array
 from typing import NamedTuple
 
-import numpy as np
-
-from .. import _C
+from .. import _C, _numpy as np
 
 LEAST_CHANGES, LEAST_TOP = 256, 32  # the shortest list of changed logits, and the fewest tokens whose log probabilities are found
-_LARGEST, _SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
+_LARGEST, _SMALLEST = (2 - 2.0**-23) * 2.0**127, 2.0**-126  # of float32
 _SEEN, _FORBIDDEN, _ONCE = 1, 2, 4  # what is known of a token, as a number: how often it was written, times 4, and two bits
 LIKELIEST = (0.0, 0, 1.0, 0.0, 0.0)  # the settings of a row that takes the likeliest token
 
@@ -26,10 +27,8 @@ def power_of_two(n, least):
 
 
 def _settings_of(settings, count):
-    """What the op draw_tokens takes, float32 (count, 5). Rows behind the settings take the likeliest token."""
-    numbers = np.zeros((count, 5), dtype=np.float32)
-    numbers[: len(settings)] = np.reshape(settings, (-1, 5))
-    return numbers
+    """What the op draw_tokens takes, float32 of `count` rows with 5 numbers, one after the other. Rows behind the settings take the likeliest token."""
+    return array("f", [number for row in settings for number in row] + [0.0] * 5 * (count - len(settings)))
 
 
 class Changes:
@@ -123,7 +122,7 @@ class Found(NamedTuple):
 
 
 class Choices:
-    """How the tokens of some rows of logits are chosen: Rows as NumPy's arrays, which other processes can have. rows: of the first logits, at most `count`, and none
+    """How the tokens of some rows of logits are chosen: Rows as arrays, which other processes can have. rows: of the first logits, at most `count`, and none
     takes more than the likeliest token behind them; width: the numbers of a row of logits. every: log probabilities are found for all rows where a row wants them, so that
     what is computed of one does not depend on how many there are."""
 
@@ -194,9 +193,9 @@ class Chosen:
 
     def wait(self, count=None):
         """A Found of each of the first `count` rows (default: all). It waits for what was computed up to choose(), and not for later work."""
-        numbers = self._numbers.wait().numpy()[:count]
+        numbers = self._numbers.wait().tolist()[:count]
         errors = self._choices.errors
-        found = [Found(int(row[0]), row[1], row[-1], error=errors.get(i) if errors else None) for i, row in enumerate(numbers.tolist())]
+        found = [Found(int(row[0]), row[1], row[-1], error=errors.get(i) if errors else None) for i, row in enumerate(numbers)]
         if self._shown is not None:
             self._add_logprobs(found, self._shown.wait().numpy())
         return found
@@ -232,7 +231,7 @@ def choose(logits, known, choices, found=None):
         ids = x.argmax(1)
         left = x.gather(1, ids.unsqueeze(1))[:, 0]
     else:
-        ids, left = _C._draw_tokens(x, _C.tensor(choices.settings, device=x.device))
+        ids, left = _C._draw_tokens(x, _C.tensor(choices.settings, device=x.device).reshape(-1, 5))
     numbers = _C.stack([y.to(_C.float64) for y in (ids, *highest, left)], 1)
     return Chosen(choices, ids, numbers, None if shown is None else shown.of(ids if choices.given is None else _given_or(ids, choices.given)))
 

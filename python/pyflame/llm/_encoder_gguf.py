@@ -1,5 +1,4 @@
 """BERT encoders in GGUF files (general.architecture 'bert'): the names of their tensors, and the model of a file."""
-import json
 from dataclasses import dataclass
 
 from .. import _C
@@ -79,7 +78,6 @@ def read(path):
     with _loading.file(path):
         tensors, metadata = _C.read_gguf_file(path, "cpu", True, True)
     tensors = {name: PackedWeight(*t) if isinstance(t, tuple) else t for name, t in tensors.items()}
-    metadata = json.loads(metadata)
     v = Values(metadata, "the file's metadata")
     if v.get("bert.attention.causal", bool, False):
         raise ValueError("embed: BERT as a decoder is not available; got bert.attention.causal = true; expected an encoder")

@@ -5,14 +5,13 @@ The tokens are sorted by their experts, so that each expert's tokens are rows th
 The host reads nothing of it: which expert a token has is known on the device only, and shapes do not depend on it."""
 from .. import _C
 from .._order_statistics import searchsorted
-from ..nn import functional as F
 from ._offload import on_device, to_host
 from ._packed import PackedWeight
 
 
 def _grouped(x, weight, ends):
     weight = on_device(weight)
-    return weight.grouped(x, ends) if isinstance(weight, PackedWeight) else F.grouped_mm(x, weight.transpose(1, 2), offs=ends)
+    return weight.grouped(x, ends) if isinstance(weight, PackedWeight) else _C.grouped_mm(x, weight.transpose(1, 2), offs=ends)
 
 
 class Experts:

@@ -5,13 +5,11 @@ others read meanwhile does not count, and a second thread writes the line. Where
 import contextlib
 import contextvars
 import os
-import shutil
 import sys
 import threading
 import time
 
 from .._bar import bar
-from .._foreign_files import load_folder
 
 _current = contextvars.ContextVar("pyflame.llm.loading", default=None)
 _SECONDS = 0.2  # between two states of the line
@@ -32,6 +30,8 @@ def _file_bytes(path):
     try:
         if not os.path.isdir(path):
             return os.path.getsize(path)
+        from .._foreign_files import load_folder
+
         with contextlib.suppress(ValueError):  # the tensors that an index names are not looked for here
             load_folder(path, lambda file: sizes.append(os.path.getsize(file)) or {})
     except OSError:
@@ -118,6 +118,8 @@ def packed(layers, count):
 
 
 def _draw(loading, text):
+    import shutil
+
     what, part = loading.state()
     state = f" … {loading.seconds:.0f} s" if what is None else f" … {what} ({int(100 * part)}%), {loading.seconds:.0f} s"
     before = "" if what is None else bar(part) + " "

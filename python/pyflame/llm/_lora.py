@@ -7,10 +7,7 @@ import math
 import os
 import re
 
-import numpy as np
-
-from .. import _C
-from ..io import load as load_tensors
+from .. import _C, _numpy as np
 from ._architectures import _HF_NAMES, text_name
 from ._errors import Values
 
@@ -31,6 +28,7 @@ def _pattern(patterns, module, default):
 
 def read_adapter(name, path, network):
     """The Adapter of a folder with adapter_config.json and adapter_model.safetensors. OSError; ValueError for a kind that is not available, and with a list where factors do not fit the network."""
+    from ..io import load as load_tensors
     from .language_model import _json
 
     path = os.fspath(path)

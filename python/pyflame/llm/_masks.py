@@ -1,5 +1,5 @@
 """Which tokens may come next by allowed_token_ids and bad_words_ids of a Sampling, as bits of the form that a grammar's Matcher has."""
-import numpy as np
+from .. import _numpy as np
 
 
 def bad_words_ids(tokenizer, words):

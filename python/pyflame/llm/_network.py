@@ -8,12 +8,12 @@ import threading
 
 from .. import _C
 from .. import no_grad
-from ..nn import functional as F
 from . import _loading, _offload
 from ._experts import Experts
 from ._packed import PackedWeight, PairedRows
 
-BLOCKS = (512, 128, 32)  # sizes in which prompts are computed; the last block is padded
+BLOCKS = (512, 128, 32)  # sizes in which prompts are computed; the last block is padded, on a CPU to a multiple of LEAST: there each row costs about the same
+LEAST = 8
 STEP = 256  # the cache's length, and the part of it that a block of a prompt looks at, are multiples of this
 
 
@@ -66,11 +66,11 @@ def _on_gpu(device):
 
 def _linear(x, weights):
     weight, bias = _offload.on_device(weights[0]), weights[1]
-    return weight.linear(x, bias) if isinstance(weight, PackedWeight) else F.linear(x, weight, bias)
+    return weight.linear(x, bias) if isinstance(weight, PackedWeight) else _C.linear(x, weight, bias)
 
 
 def _rows(table, ids):
-    return table.rows(ids) if isinstance(table, PackedWeight) else F.embedding(ids, table)
+    return table.rows(ids) if isinstance(table, PackedWeight) else _C.embedding(ids, table)
 
 
 def _can_join(weights):
@@ -99,7 +99,7 @@ def _joined(layer, name, parts):
             del layer[p]
 
 
-_ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
+_ACTIVATIONS = {"silu": _C.silu, "gelu": _C.gelu, "relu": _C.relu, "gelu_tanh": lambda x: _C.gelu(x, approximate="tanh")}
 
 
 class Cache:
@@ -329,22 +329,20 @@ class Network:
 
     def _table(self, base, scaling, length, long):
         """(cosines, sines) of shape (length, rope_dim)."""
-        import numpy as np
-
         angles, factor = self._angles(base, scaling, long)
-        turns = np.arange(length)[:, None] * np.array(angles)[None, :]
-        turns = np.concatenate([turns, turns], axis=1)
-        return tuple(_C.tensor((f(turns) * factor).astype(np.float32), device=self.device).to(self.dtype) for f in (np.cos, np.sin))
+        turns = _C.arange(length, dtype=_C.float64, device="cpu").unsqueeze(1) * _C.tensor(angles, dtype=_C.float64, device="cpu")
+        both = ((f(turns) * factor).float() for f in (_C.cos, _C.sin))
+        return tuple(_C.cat([x, x], dim=1).to(self.device).to(self.dtype) for x in both)
 
     # The forward pass.
 
     def _norm(self, x, weights):
         weight, bias = weights
         if bias is not None or self.config.architecture.norm == "layer":
-            return F.layer_norm(x.float(), (x.shape[-1],), weight, bias, self.config.eps).to(self.dtype)
+            return _C.layer_norm(x.float(), (x.shape[-1],), weight, bias, self.config.eps).to(self.dtype)
         if weight.dtype == self.dtype:
-            return F.rms_norm(x, (x.shape[-1],), weight, self.config.eps)
-        return F.rms_norm(x.float(), (x.shape[-1],), weight, self.config.eps).to(self.dtype)
+            return _C.rms_norm(x, (x.shape[-1],), weight, self.config.eps)
+        return _C.rms_norm(x.float(), (x.shape[-1],), weight, self.config.eps).to(self.dtype)
 
     def _rotated(self, x, cos, sin):
         n = self.config.rope_dim
@@ -382,14 +380,14 @@ class Network:
         values[:, :, begin:begin + t] = v
         seen, length = masks
         if t == 1 and not windowed and not c.attention_cap:  # one token sees all keys: their number is no part of the program
-            y = F.scaled_dot_product_attention(q, keys, values, scale=c.scale, enable_gqa=c.heads != c.kv_heads, kv_length=begin + 1)
+            y = _C.scaled_dot_product_attention(q, keys, values, scale=c.scale, enable_gqa=c.heads != c.kv_heads, kv_length=begin + 1)
             return self._product(i, "o", y.transpose(1, 2).reshape(t, q_size), adapt)
         keys, values = keys[:, :, :length], values[:, :, :length]
         mask = seen(windowed)
         if c.attention_cap:
             y = self._capped(q, keys, values, mask)
         else:
-            y = F.scaled_dot_product_attention(q, keys, values, mask, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
+            y = _C.scaled_dot_product_attention(q, keys, values, mask, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
         return self._product(i, "o", y.transpose(1, 2).reshape(t, q_size), adapt)
 
     def _capped(self, q, k, v, mask):
@@ -417,8 +415,6 @@ class Network:
 
     def _block(self, ids, cache, begin, adapt=None):
         """Hidden states (T, hidden) of T tokens from position `begin` on. Keys and values are written to the cache."""
-        import numpy as np
-
         c = self.config
         t = len(ids)
         length = cache.capacity if t == 1 else min(cache.capacity, self._rounded(begin + t))
@@ -430,7 +426,7 @@ class Network:
                 made[windowed] = (key <= at) & (key > at - c.window) if windowed else key <= at
             return made[windowed]
 
-        x = _rows(self.embedding, _C.tensor(np.asarray(ids, dtype=np.int64), device=self.device)).to(self.dtype)
+        x = _rows(self.embedding, _C.tensor(ids, dtype=_C.int64, device=self.device)).to(self.dtype)
         if c.embedding_scale != 1.0:
             x = x * c.embedding_scale
         if self.positions is not None:
@@ -462,6 +458,8 @@ class Network:
             while ids:
                 begin = cache.length
                 size = 1 if len(ids) == 1 else next((b for b in blocks if b <= len(ids)), blocks[-1])
+                if size > len(ids) and not _on_gpu(self.device):
+                    size = min(size, -(-len(ids) // LEAST) * LEAST)
                 size = min(size, cache.capacity - begin)
                 if self.positions is not None:
                     size = min(size, self.config.context - begin)

@@ -1,7 +1,5 @@
 """Weights that stay in GGUF's blocks of a few bits."""
-import numpy as np
-
-from .. import _C
+from .. import _C, _numpy as np
 
 _TILE_ROWS = 8  # of the CPU's tiles
 _AT_ONCE = 1 << 22  # numbers that are in memory twice

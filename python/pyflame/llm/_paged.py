@@ -7,13 +7,12 @@ the first rows, up to the last text with one new token.
 Numbers of rows and of blocks are rounded up to a few sizes, so windows repeat and find their programs in the program cache. Each program that is kept takes
 memory, and a step with a part of a prompt has six such numbers: all but the rows, which cost the most time, have very few sizes there."""
 import itertools
+import operator
+from array import array
 from typing import NamedTuple
 
-import numpy as np
-
-from .. import _C
+from .. import _C, _numpy as np
 from .. import no_grad
-from ..nn import functional as F
 from ._choice import LIKELIEST, Choices, Row, choose
 from ._kv_cache import dequantized, format_of, quantized, row_bytes
 from ._network import STEP, _rows
@@ -235,14 +234,12 @@ class _Singles:
             last = max(row for p, row in zip(parts, begins) if len(p.ids) == 1)
             rows = min(rows, coarsely_rounded(max(1 + last, texts), LEAST_TEXTS))
         self.rows = rows
-        numbers = np.zeros((1 + width) * rows, dtype=np.int32)  # the lengths, then the table: one copy to the device
-        lengths, table = numbers[:rows], numbers[rows:].reshape(rows, width)
-        table[:] = WASTE
+        lengths, table = [0] * rows, [WASTE] * (rows * width)
         for p, row in zip(parts, begins):
             if len(p.ids) == 1:
-                blocks = p.table()
-                table[row, : len(blocks)], lengths[row] = blocks, p.end
-        numbers = _C.tensor(numbers, device=network.device)
+                blocks, at = p.table(), row * width
+                table[at:at + len(blocks)], lengths[row] = blocks, p.end
+        numbers = _C.tensor(array("i", lengths + table), device=network.device)  # one copy to the device
         self.table, self.lengths = numbers[rows:].reshape(rows, width), numbers[:rows]
 
 
@@ -267,9 +264,9 @@ class _Packed:
         queries += [rows] * (sequences + 1 - len(queries))
         keys += [count * BLOCK] * (sequences + 1 - len(keys))
         self.count = count
-        self.longest = max(np.diff(queries).max(), 1), max(np.diff(keys).max(), 1)
-        self.table = _C.tensor(np.array(tables + [WASTE] * (count - len(tables)), dtype=np.int64), device=network.device)
-        self.queries, self.keys = (_C.tensor(np.array(x, dtype=np.int32), device=network.device) for x in (queries, keys))
+        self.longest = tuple(max(1, *map(operator.sub, x[1:], x)) for x in (queries, keys))
+        self.table = _C.tensor(array("q", tables + [WASTE] * (count - len(tables))), device=network.device)
+        self.queries, self.keys = (_C.tensor(array("i", x), device=network.device) for x in (queries, keys))
 
 
 def _blocks_of(pages):
@@ -310,13 +307,13 @@ class Step:
 
     def _uploaded(self, lists):
         """Tensors of lists of numbers, each (numbers, size, number behind the end), with one copy to the device."""
-        numbers = np.concatenate([np.array(x + [fill] * (n - len(x)), dtype=np.int64) for x, n, fill in lists])
+        numbers = array("q", [number for x, n, fill in lists for number in (*x, *[fill] * (n - len(x)))])
         return list(_C.tensor(numbers, device=self.network.device).split([n for _, n, _ in lists]))
 
     def _ids(self, ids, parts, found):
         """The rows' tokens, a tensor of their own wherever they come from: so the step has one program."""
         if found is None:
-            return _C.tensor(np.array(ids + [0] * (self.rows - len(ids)), dtype=np.int64), device=self.network.device)
+            return _C.tensor(array("q", ids + [0] * (self.rows - len(ids))), device=self.network.device)
         if found.shape[0] == self.rows and [p.after for p in parts] == list(range(len(parts))):
             return found
         # The rows choose from the tokens that were found and then those that the host knows.
@@ -413,7 +410,7 @@ class Step:
             self._packed = _Packed(self.network, self.parts, self.rows, self.pages.texts)
         p = self._packed
         k, v = self.pages.gathered(i, p.table, p.count)
-        return _C.varlen_attn(q, k, v, p.queries, p.keys, int(p.longest[0]), int(p.longest[1]), True, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
+        return _C.varlen_attn(q, k, v, p.queries, p.keys, *p.longest, True, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
 
     def _masked_parts(self, i, q, window):
         """Attention with masks, one part after the other: (rows, heads, head size)."""
@@ -430,7 +427,7 @@ class Step:
             if c.attention_cap:
                 z = n._capped(queries, k, v, seen)
             else:
-                z = F.scaled_dot_product_attention(queries, k, v, seen, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
+                z = _C.scaled_dot_product_attention(queries, k, v, seen, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
             y.index_copy_(0, target, z[0].transpose(0, 1))
         if len(longer) > 1:
             _C.cut()

@@ -6,9 +6,7 @@ Experts are divided in the same way, each of them: the router is whole, so all r
 import dataclasses
 import re
 
-import numpy as np
-
-from .. import _C
+from .. import _C, _numpy as np
 from .. import distributed
 from ._packed import PackedWeight
 

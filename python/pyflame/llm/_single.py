@@ -1,10 +1,10 @@
 """Texts that follow one another, written by an engine: `pyflame generate` and `pyflame chat` with --tensor_parallel_size, --kv_cache_dtype or --attention_backend."""
 import queue
 
+from ._engine_cache import DEFAULT_BYTES
+from ._errors import EngineDead
 from ._kv_cache_gate import DEFAULT
 from ._request import Finished
-from ._workers import EngineDead
-from ._engine_cache import DEFAULT_BYTES
 from .engine import Engine
 from .language_model import Source, load
 

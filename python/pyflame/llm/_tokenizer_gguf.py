@@ -7,22 +7,28 @@ from ._errors import Values
 from ._text_parts import SPACE, first_places
 from .tokenizer import AddedToken, Parts, Tokenizer
 
-_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 2, 3, 4, 5, 6
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
+_NO_MARKS = bytes(set(range(256)) - set(b" \n"))
 _PREFIXED = ("llama-bpe", "llama3", "llama-v3", "tekken")  # pre-tokenizers of models that expect bos unless the file says otherwise
+
+
+def _all_are(items, *types):
+    """Whether there are items, and all of them of exactly these types. Vocabularies are long, so no code of Python looks at each item."""
+    return bool(items) and set(map(type, items)) <= set(types)
 
 
 class _Source:
     def __init__(self, metadata):
         self.values = v = Values(metadata, "the file's metadata")
         self.tokens = v.get("tokenizer.ggml.tokens", list)
-        if not self.tokens or not all(isinstance(t, str) for t in self.tokens):
+        if not _all_are(self.tokens, str):
             raise ValueError("llm: the file's vocabulary is damaged; got tokens that are not text, or none; expected a list of texts")
-        self.types = self.numbers("tokenizer.ggml.token_type") or [1] * len(self.tokens)
+        self._other = [(i, t) for i, t in enumerate(self.numbers("tokenizer.ggml.token_type") or ()) if t != _NORMAL]
         self.vocab = first_places(self.tokens)
 
     def numbers(self, key):
         found = self.values.get(key, list, None)
-        if found is not None and (len(found) != len(self.tokens) or not all(isinstance(x, (int, float)) for x in found)):
+        if found is not None and (len(found) != len(self.tokens) or not _all_are(found, int, float, bool)):
             raise ValueError(f"llm: the file's vocabulary is damaged: '{key}'; got {len(found)} items; expected a number for each of {len(self.tokens)} tokens")
         return found
 
@@ -44,7 +50,7 @@ class _Source:
         return self.values.get(f"tokenizer.ggml.{name}", bool, default)
 
     def with_type(self, *types):
-        return {i for i, t in enumerate(self.types) if t in types}
+        return {i for i, t in self._other if t in types}
 
 
 def merge_pairs(merges, where):
@@ -64,12 +70,22 @@ def merge_pairs(merges, where):
     return pairs
 
 
+def are_texts_of_two(merges):
+    """Whether each merge is a text of two symbols with the only space between them, as BytePairs takes them. It is so in files of models; merge_pairs() takes the others apart."""
+    if not _all_are(merges, str):
+        return False
+    lines = "\n".join(["", *merges, ""]).encode("utf-8", "surrogatepass")
+    return lines.translate(None, _NO_MARKS) == b"\n" + b" \n" * len(merges) and b"\n " not in lines and b" \n" not in lines
+
+
 def _byte_pairs(s):
     pre = s.values.get("tokenizer.ggml.pre", str, "default")
     if pre not in text_parts.PATTERNS:
         raise ValueError(f"llm: the pre-tokenizer is not available; got '{pre}'; expected one of {', '.join(sorted(text_parts.PATTERNS))}")
     splits = [text_parts.isolated(text_parts.compiled(p, pre)) for p in text_parts.PATTERNS[pre]]
-    merges = merge_pairs(s.values.get("tokenizer.ggml.merges", list), "the file's vocabulary")
+    merges = s.values.get("tokenizer.ggml.merges", list)
+    if not are_texts_of_two(merges):
+        merges = merge_pairs(merges, "the file's vocabulary")
 
     def pieces(text, first):
         parts = [text]
@@ -79,7 +95,6 @@ def _byte_pairs(s):
 
     model = word_models.BytePairs(s.vocab, merges, ignore_merges=text_parts.PATTERNS[pre] is text_parts.PATTERNS["llama-bpe"] or pre == "tekken")
     return Parts(s.tokens, model, pieces, "bytes"), pre in _PREFIXED
-
 
 
 def _scored(s):
@@ -124,6 +139,7 @@ def from_gguf(metadata):
     if kind not in _MODELS:
         raise ValueError(f"llm: the kind of tokenizer is not available; got '{kind}'; expected one of {', '.join(_MODELS)}")
     parts, has_bos = _MODELS[kind](s)
+    parts.id_of = s.vocab
     control = s.with_type(_CONTROL, _UNKNOWN)
     parts.added = [AddedToken(i, s.tokens[i], i in control) for i in sorted(control | s.with_type(_USER_DEFINED))]
     for i in s.with_type(_BYTE):

@@ -41,16 +41,18 @@ def _merged(symbols, rank_of):
 
 
 class BytePairs:
-    """BPE by a list of merges. Symbols begin as single characters; what is not in the vocabulary becomes byte tokens or the unknown token."""
+    """BPE by a list of merges. Symbols begin as single characters; what is not in the vocabulary becomes byte tokens or the unknown token.
+
+    merges: pairs of symbols; or texts, each of two symbols with a space between, where no symbol has a space."""
 
     def __init__(self, vocab, merges, unknown=None, byte_fallback=False, ignore_merges=False, fuse_unknown=False, continuing="", ending=""):
-        self.vocab, self.ranks = vocab, first_places(merges)
+        self.vocab, self.ranks, self._of_texts = vocab, first_places(merges), bool(merges) and isinstance(merges[0], str)
         self.unknown, self.byte_fallback, self.ignore_merges, self.fuse_unknown = unknown, byte_fallback, ignore_merges, fuse_unknown
         self.continuing, self.ending = continuing, ending
         self.encode = lru_cache(maxsize=1 << 14)(self._encode)
 
     def _rank(self, left, right):
-        return self.ranks.get((left, right))
+        return self.ranks.get(f"{left} {right}" if self._of_texts else (left, right))
 
     def _encode(self, word):
         if self.ignore_merges and word in self.vocab:

@@ -25,16 +25,13 @@ from ..distributed._environment import place_of_process
 from ..distributed._group import ProcessGroup
 from ..distributed._state import blames_another_rank
 from ._children import Child, close_all
+from ._errors import EngineDead
 from ._paged import Pages, Step
 from ._share import Share
 
 MEETING_SECONDS, STEP_SECONDS = 60.0, 600.0  # until all ranks are connected; that a collective of a step may take
 _BLAME_SECONDS = 5.0  # that the ranks have, after one has failed, to end and say why
 _log = logging.getLogger("pyflame.llm")
-
-
-class EngineDead(RuntimeError):
-    """The processes of an engine can no longer compute together."""
 
 
 def devices_of(device, size):

@@ -7,9 +7,7 @@ import json
 import os
 from dataclasses import dataclass
 
-import numpy as np
-
-from .. import _C
+from .. import _C, _numpy as np
 from .. import no_grad
 from . import _architectures
 from ._errors import Values
@@ -263,9 +261,9 @@ def is_encoder(path):
     path = _place(path)
     if os.path.isdir(path):
         return _architectures.is_encoder((_json(path, "config.json") or {}).get("model_type"))
-    from .conversion import _gguf_file
+    from . import _gguf_header
 
-    return os.path.isfile(path) and _architectures.is_encoder(_gguf_file.architecture(path))
+    return os.path.isfile(path) and _architectures.is_encoder(_gguf_header.architecture(path))
 
 
 def makes_embeddings(path, runner):

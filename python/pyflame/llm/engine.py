@@ -27,7 +27,6 @@ from ._paged import BLOCK, Part, block_bytes
 from ._queue import Queue
 from ._request import Finished, PromptLogprobs, Request, Token  # noqa: F401: Token is a name of this module for others
 from ._speculation import SpeculativeConfig, draft_model
-from ._workers import Workers
 
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
@@ -124,6 +123,8 @@ class Engine(Steps):
             if getattr(model, "source", model) is None:
                 raise ValueError(f"Engine: the other processes cannot read the model; got tensor_parallel_size {tensor_parallel_size} and {model!r}, which is of no file; expected a model of pf.llm.load")
             source = getattr(model, "source", model)
+            from ._workers import Workers
+
             self._workers = Workers(dataclasses.replace(source, cpu_offload_gb=cpu_offload_gb or source.cpu_offload_gb), tensor_parallel_size, self._lost_rank)
             model = self._workers.model
             self._workers.send("attention_backend", attention_backend)

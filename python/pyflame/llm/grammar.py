@@ -7,8 +7,7 @@ import json
 import re
 import threading
 
-import numpy as np
-
+from .. import _numpy as np
 from ._errors import needed
 from ._masks import bits_of
 

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from .. import _C
-from .._foreign_files import load_folder
 from .._model_packages import model_in
-from ..io import load as load_tensors
-from . import _architectures, _folder_blocks, _folder_scaled, _loading, _offload, _tokenizer_gguf, _tokenizer_json, _tokenizer_model
+from . import _architectures, _loading, _offload
 from ._choice import Choices, choose
 from ._errors import Values
 from ._lora import Adapters, read_adapter
@@ -327,7 +325,7 @@ def _read_gguf(path, dtype, weights=True):
     """(tensors, metadata). Matrices are in the file's blocks, as PackedWeight; with a dtype they become floats when a network takes them. Tensors refer to the file, which
     is mapped into memory, so what a network makes of them is the first copy. Without weights, the tensors have shapes and dtypes alone, and only the file's header is read."""
     tensors, metadata = _C.read_gguf_file(path, "cpu" if weights else "null", True, weights)
-    return {name: PackedWeight(*t, as_floats=dtype is not None) if isinstance(t, tuple) else t for name, t in tensors.items()}, json.loads(metadata)
+    return {name: PackedWeight(*t, as_floats=dtype is not None) if isinstance(t, tuple) else t for name, t in tensors.items()}, metadata
 
 
 def _dtype_beside_blocks(tensors, dtype, device):
@@ -335,6 +333,12 @@ def _dtype_beside_blocks(tensors, dtype, device):
     if dtype is None and _on_gpu(_C.get_device() if device is None else device) and any(isinstance(t, PackedWeight) for t in tensors.values()):
         return _C.bfloat16
     return dtype
+
+
+def _tokenizer_of_gguf(metadata):
+    from . import _tokenizer_gguf
+
+    return _tokenizer_gguf.from_gguf(metadata)
 
 
 def _of_gguf(path, dtype, device, share=None, weights=True, offload_bytes=0):
@@ -351,7 +355,7 @@ def _of_gguf(path, dtype, device, share=None, weights=True, offload_bytes=0):
             t = tensors[name]
             tensors[name] = share.tensor(config, name, t.decoded(dtype) if getattr(t, "as_floats", False) else t)
             _C.cut()  # parts that are still to be copied would keep the whole
-    tokenizer = _tokenizer_gguf.from_gguf(metadata) if "tokenizer.ggml.model" in metadata else None
+    tokenizer = _tokenizer_of_gguf(metadata) if "tokenizer.ggml.model" in metadata else None
     values = Values(metadata, "the file's metadata")
     template = values.get("tokenizer.chat_template", str, None)
     ends = [values.get(f"tokenizer.ggml.{name}_token_id", int, None) for name in ("eot", "eom")]
@@ -370,6 +374,8 @@ def _template_of(folder, config):
 
 def _tokenizer_of(folder, config):
     """The tokenizer of a folder: of tokenizer.json, or of SentencePiece's own file where there is none. None for a folder without either."""
+    from . import _tokenizer_json, _tokenizer_model
+
     document = _json(folder, "tokenizer.json")
     if document:
         return _tokenizer_json.from_json(document, config)
@@ -378,12 +384,16 @@ def _tokenizer_of(folder, config):
 
 
 def _tensors_of(path):
+    from ..io import load as load_tensors
+
     with _loading.file(path):
         return load_tensors(path, "cpu")
 
 
 def _add_files(folder, names):
     """Reads one file after the other: what is not kept of it is freed before the next one."""
+    from .._foreign_files import load_folder
+
     def add(path):
         tensors = _tensors_of(path)
         names.add(tensors)
@@ -396,8 +406,12 @@ def _add_files(folder, names):
 def _of_folder(folder, dtype, device, share=None, weights=True, offload_bytes=0):
     document = _json(folder, "config.json", needed=True)
     quantized = document.get("quantization_config")
-    scaled = None if quantized is None else _folder_scaled.form_of(quantized, folder)
-    form = None if quantized is None or scaled else _folder_blocks.settings(quantized, folder)
+    scaled = form = None
+    if quantized is not None:
+        from . import _folder_blocks, _folder_scaled
+
+        scaled = _folder_scaled.form_of(quantized, folder)
+        form = None if scaled else _folder_blocks.settings(quantized, folder)
     config = _architectures.from_hf(document)
     if share is not None:
         share.check(config)
@@ -415,6 +429,8 @@ def _of_folder(folder, dtype, device, share=None, weights=True, offload_bytes=0)
     if weights:
         names = _architectures.GgufNames(config.architecture, *([partial(share.tensor, config)] if share is not None else []))
         if form:
+            from .._foreign_files import load_folder
+
             names.add(_folder_blocks.taken(load_folder(folder, _tensors_of), form, dtype))
         elif scaled:
             names.add(_folder_scaled.read(folder, scaled, dtype))
@@ -476,6 +492,8 @@ def load_part(path, dtype=None, device=None, share=None, weights=True, cpu_offlo
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer alone: of a GGUF file, a folder with tokenizer.json or SentencePiece's tokenizer.model, or one of these files itself; the name of a package as in load. OSError; ValueError if it is damaged or of a kind that is not available."""
+    from . import _tokenizer_json, _tokenizer_model
+
     path = _place(path)
     if os.path.isdir(path):
         config = _json(path, "tokenizer_config.json")
@@ -485,4 +503,4 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         return _tokenizer_json.from_json(_json(folder, name, needed=True), _json(folder, "tokenizer_config.json"))
     if path.endswith(".model"):
         return _tokenizer_model.from_file(path, _json(folder, "tokenizer_config.json"), _json(folder, "added_tokens.json"))
-    return _tokenizer_gguf.from_gguf(_read_gguf(path, None, weights=False)[1])
+    return _tokenizer_of_gguf(_read_gguf(path, None, weights=False)[1])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from .. import _C
+from .. import _C, _numpy as np
 from ._choice import LIKELIEST, Changes, Choices, Row, choose
 from ._masks import Mask, bits_of, without
+from ._random_numbers import RandomNumbers
 from .grammar import Grammar
 
 TYPE_CHECKING = False  # type checkers take this name as true
@@ -111,7 +110,7 @@ class Sampler:
 
     def __init__(self, sampling: Sampling, matcher: Matcher | None = None) -> None:
         self.sampling, self._matcher = sampling, matcher
-        self._random = np.random.Generator(np.random.Philox(sampling.seed))
+        self._random = RandomNumbers(sampling.seed)
         self._numbers = []  # one for each token that is written
         self._changes, self._mask, self._limits = None, None, (0, 0)
 
@@ -286,7 +285,7 @@ class Sampler:
 
 
 def _finite(logit):
-    if not np.isfinite(logit):
+    if not math.isfinite(logit):
         raise ValueError("generate: the logits are not finite; got nan or inf; expected numbers; hint: the weights are damaged, or overflow in this dtype")
 
 

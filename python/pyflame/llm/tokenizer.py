@@ -42,6 +42,7 @@ class Parts:
     strip_first_space: bool = False
     clean_up: bool = False
     continuing: str = "##"
+    id_of: dict = None  # the first id of each token, where that is known
 
 
 _CLEAN_UP = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"), (" do not", " don't"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))
@@ -64,7 +65,7 @@ class Tokenizer:
         self._added = {a.text: a for a in parts.added if a.text}
         self._added_ids = {a.id for a in parts.added}
         self._finders = {}
-        self._id_of = first_places(parts.tokens)
+        self._id_of = first_places(parts.tokens) if parts.id_of is None else parts.id_of
 
     @property
     def vocab_size(self):

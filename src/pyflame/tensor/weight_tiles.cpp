@@ -23,7 +23,14 @@ void nibble_pairs(const uint8_t* from, int8_t* q) {
   for (int j = 0; j < 16; ++j) q[j] = static_cast<int8_t>(from[j] & 15), q[j + 16] = static_cast<int8_t>(from[j] >> 4);
 }
 void add_fifth_bits(const uint8_t* from, int8_t* q) {
-  for (int j = 0; j < 32; ++j) q[j] = static_cast<int8_t>(q[j] | (from[j / 8] >> (j % 8) & 1) << 4);
+  for (int i = 0; i < 4; ++i, q += 8) {
+    // Byte j of the word gets bit j of the byte, and 16 where that is 1.
+    const uint64_t bits = from[i] * uint64_t{0x0101010101010101} & 0x8040201008040201;
+    uint64_t w;
+    std::memcpy(&w, q, sizeof w);
+    w |= ((bits + 0x7F7F7F7F7F7F7F7F) & 0x8080808080808080) >> 3;
+    std::memcpy(q, &w, sizeof w);
+  }
 }
 void copy_half(const uint8_t* from, std::array<uint8_t, 2>& to) { to = {from[0], from[1]}; }
 
@@ -52,10 +59,9 @@ void parts_q8_0(const uint8_t* b, Parts& p) {
 }
 void nested_nibbles(const uint8_t* packed, const uint8_t* q, Parts& p) {
   for (int i = 0; i < 8; ++i) p.nested[static_cast<size_t>(i)] = gguf::six_bits(packed, i);
-  for (int i = 0; i < 256; ++i) {
-    const int byte = q[i / 64 * 32 + i % 32];
-    p.q[static_cast<size_t>(i)] = static_cast<int8_t>(i / 32 % 2 == 0 ? byte & 15 : byte >> 4);
-  }
+  int8_t* to = p.q.data();
+  for (int i = 0; i < 4; ++i, q += 32, to += 64)
+    for (int j = 0; j < 32; ++j) to[j] = static_cast<int8_t>(q[j] & 15), to[32 + j] = static_cast<int8_t>(q[j] >> 4);
 }
 void parts_q4_k(const uint8_t* b, Parts& p) {
   copy_half(b, p.scale), copy_half(b + 2, p.minimum);
@@ -64,20 +70,21 @@ void parts_q4_k(const uint8_t* b, Parts& p) {
 void parts_q5_k(const uint8_t* b, Parts& p) {
   copy_half(b, p.scale), copy_half(b + 2, p.minimum);
   nested_nibbles(b + 4, b + 48, p);
-  for (int i = 0; i < 256; ++i) {
-    int8_t& q = p.q[static_cast<size_t>(i)];
-    q = static_cast<int8_t>(q | (b[16 + i % 32] >> (i / 32) & 1) << 4);
-  }
+  int8_t* q = p.q.data();
+  for (int i = 0; i < 8; ++i, q += 32)
+    for (int j = 0; j < 32; ++j) q[j] = static_cast<int8_t>(q[j] | (b[16 + j] >> i & 1) << 4);
 }
 void parts_q6_k(const uint8_t* b, Parts& p) {
   const uint8_t *low = b, *high = b + 128, *scales = b + 192;
   copy_half(b + 208, p.scale);
   for (int i = 0; i < 8; ++i) p.nested[static_cast<size_t>(i)] = {scales[2 * i], scales[2 * i + 1]};
-  for (int i = 0; i < 256; ++i) {
-    const int half = i / 128, part = i % 128 / 32, l = i % 32;
-    const int byte = low[half * 64 + part % 2 * 32 + l], nibble = part < 2 ? byte & 15 : byte >> 4;
-    p.q[static_cast<size_t>(i)] = static_cast<int8_t>((nibble | (high[half * 32 + l] >> (part * 2) & 3) << 4) - 32);
-  }
+  int8_t* q = p.q.data();
+  for (int half = 0; half < 2; ++half, low += 64, high += 32)
+    for (int part = 0; part < 4; ++part, q += 32)
+      for (int j = 0; j < 32; ++j) {
+        const int byte = low[part % 2 * 32 + j], nibble = part < 2 ? byte & 15 : byte >> 4;
+        q[j] = static_cast<int8_t>((nibble | (high[j] >> (part * 2) & 3) << 4) - 32);
+      }
 }
 
 // The numbers of 2 bits of Q2_K and Q3_K: element i of each half is in byte i % 32.
@@ -129,16 +136,21 @@ const Maker* maker_of(const gguf::Type& type) {
   return found == kMakers.end() ? nullptr : found;
 }
 
+// Four elements, in a word.
+uint32_t word(const int8_t* q) {
+  uint32_t w;
+  std::memcpy(&w, q, sizeof w);
+  return w;
+}
 // A byte has elements that are 32 * kBits / 8 apart.
 template <int kBits>
 void put_numbers(const int8_t* q, int64_t row, uint8_t* to) {
   constexpr int kApart = 4 * kBits;
-  for (int part = 0; part < kBits; ++part)
-    for (int j = 0; j < 4; ++j) {
-      int byte = 0;
-      for (int k = 0; k < 8 / kBits; ++k) byte |= static_cast<uint8_t>(q[k * kApart + part * 4 + j]) << (k * kBits);
-      to[(part * kTileRows + row) * 4 + j] = static_cast<uint8_t>(byte);
-    }
+  for (int part = 0; part < kBits; ++part) {
+    uint32_t bytes = 0;
+    for (int k = 0; k < 8 / kBits; ++k) bytes |= word(q + k * kApart + part * 4) << (k * kBits);
+    std::memcpy(to + (part * kTileRows + row) * 4, &bytes, sizeof bytes);
+  }
 }
 void put_data(const TileForm& f, const int8_t* q, int64_t row, uint8_t* to) {
   switch (f.bits()) {

@@ -4,12 +4,11 @@ import struct
 
 import numpy as np
 
+from .._gguf_header import ARRAY as _ARRAY, BOOL as _BOOL, MAGIC, NUMBERS as _NUMBERS, STRING as _STRING, Reader
 from . import _blocks
 from ._weights import Weight, mapped
 
-MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
-_STRING, _ARRAY, _BOOL = 8, 9, 7
-_NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+VERSION, ALIGNMENT = 3, 32
 _UINT32, _INT32, _FLOAT32, _UINT64, _INT64 = 4, 5, 6, 10, 11
 
 
@@ -60,57 +59,11 @@ def size_of(type_name, shape):
     return math.prod(shape) // t.elements * t.size
 
 
-class _Reader:
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def take(self, size):
-        if not 0 <= size <= len(self.data) - self.at:
-            raise ValueError(f"{size} bytes at {self.at} of {len(self.data)}")
-        self.at += size
-        return self.data[self.at - size:self.at]
-
-    def number(self, form):
-        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
-
-    def string(self):
-        return bytes(self.take(self.number("<Q"))).decode("utf-8", "surrogateescape")
-
-    def value(self, kind, depth=0):
-        if kind == _STRING:
-            return self.string()
-        if kind != _ARRAY:
-            return self.number(_NUMBERS[kind])
-        kind, count = self.number("<I"), self.number("<Q")
-        if kind in _NUMBERS:
-            dtype = np.dtype("?" if kind == _BOOL else _NUMBERS[kind])
-            return np.frombuffer(self.take(count * dtype.itemsize), dtype).tolist()
-        if count > len(self.data) or depth > 4:
-            raise ValueError(f"a list of {count} items")
-        return [self.value(kind, depth + 1) for _ in range(count)]
-
-
-def architecture(path):
-    """general.architecture of a file, which is read no further than to it. None where it has none: reading all of it says better what is wrong. OSError."""
-    r = _Reader(mapped(path))
-    try:
-        if bytes(r.take(4)) != MAGIC or r.number("<I") not in (2, 3):
-            return None
-        r.number("<Q")
-        for _ in range(r.number("<Q")):
-            key, value = r.string(), r.value(r.number("<I"))
-            if key == "general.architecture":
-                return value
-    except (ValueError, KeyError, TypeError, OverflowError, struct.error):
-        pass
-    return None
-
-
 def read(path):
     """(metadata, the same as bytes for write(), {name: Weight}) of a file of version 2 or 3. Tensors of types that _blocks lacks have the number of their type in place of a Weight.
     ValueError if it is damaged."""
     data = mapped(path)
-    r = _Reader(data)
+    r = Reader(data)
     try:
         magic, version = bytes(r.take(4)), r.number("<I")
         if magic != MAGIC or version not in (2, 3):
