@@ -166,10 +166,6 @@ class SampledProduct {
     }
   }
 
-  static double wider(double spread, double difference) {
-    return std::isfinite(difference) ? std::max(spread, std::fabs(difference)) : INFINITY;
-  }
-
   size_t place(const Node* node) const {
     size_t i = 0;
     while (&p_.node(i) != node) ++i;

@@ -171,6 +171,85 @@ TEST(Samples, FunctionsWithAStepHaveNone) {
   EXPECT_FALSE(sample_of(OpId::maximum, true).empty());
 }
 
+// Each op of the table behind a product that is its input k; a numbered one for each param.
+std::vector<SampledElement> sample_behind(OpId op, int k) {
+  SmallStep s;
+  const OpInfo& info = op_info(op);
+  const Operand a = s.input(DType::bfloat16, {40, 64}), b = s.input(DType::bfloat16, {64, 50});
+  const Operand product = s.node(OpId::matmul, {a, b}, {40, 50}, MatmulAttrs{}, true);
+  std::vector<Operand> ins;
+  for (int i = 0; i < info.arity; ++i)
+    ins.push_back(i == k ? product : s.input(op == OpId::where && i == 0 ? DType::bool_ : DType::bfloat16, {40, 50}));
+  for (int i = 0; i < info.param_count; ++i) ins.push_back(s.number(0.5));
+  s.node(op, ins, {40, 50});
+  return s.sample();
+}
+
+TEST(Samples, EachContinuousOpHasOneAndNoOtherOne) {
+  int continuous = 0;
+  for (int i = 0; i < kNumOps; ++i) {
+    const OpInfo& info = kOps[i];
+    if (!is_elementwise(info.cls)) continue;
+    for (int k = 0; k < info.arity; ++k) {
+      const bool expected = info.is_continuous_in(k);
+      EXPECT_EQ(!sample_behind(static_cast<OpId>(i), k).empty(), expected) << info.name << ", input " << k;
+      continuous += expected;
+    }
+  }
+  EXPECT_GE(continuous, 20);
+}
+
+// The most by which an op's result changes where its input k changes by 1e-9, for numbers from -4 to 4 and whole ones among them.
+double largest_step(OpId op, int k) {
+  constexpr int64_t kNumbers = 513;
+  constexpr double kNear = 1e-9;
+  SmallStep s;
+  const OpInfo& info = op_info(op);
+  std::vector<Operand> ins;
+  for (int i = 0; i < info.arity; ++i) {
+    const bool condition = op == OpId::where && i == 0;
+    ins.push_back(s.input(condition ? DType::bool_ : DType::float64, {3, kNumbers}));
+    s.change(ins.back(), [=](const Dims& at, double) {
+      if (condition) return static_cast<double>(at[1] % 2);
+      return i == k ? static_cast<double>(at[1] - kNumbers / 2) / 64 + static_cast<double>(at[0] - 1) * kNear : 1.5;
+    });
+  }
+  for (int i = 0; i < info.param_count; ++i) ins.push_back(s.number(i == 0 ? 0.5 : 20));
+  s.node(op, ins, {3, kNumbers});
+  s.run();
+  const auto* y = reinterpret_cast<const double*>(s.memory()[s.result().binding.index()].data());
+  double most = 0;
+  for (int64_t row = 0; row < 2; ++row)
+    for (int64_t i = 0; i < kNumbers; ++i)
+      most = std::max(most, std::fabs(y[(row + 1) * kNumbers + i] - y[row * kNumbers + i]));
+  return most;
+}
+
+TEST(Samples, ContinuousOpsHaveNoStep) {
+  for (int i = 0; i < kNumOps; ++i)
+    for (int k = 0; k < kOps[i].arity; ++k)
+      if (kOps[i].is_continuous_in(k)) {
+        EXPECT_LT(largest_step(static_cast<OpId>(i), k), 1e-6) << kOps[i].name << ", input " << k;
+      }
+  for (const OpId op : {OpId::floor, OpId::ceil, OpId::round, OpId::sign})
+    EXPECT_GE(largest_step(op, 0), 1) << op_name(op);
+  EXPECT_GE(largest_step(OpId::div, 1), 1);
+}
+
+// The errors before a function grow by its slope: what an implementation that rounds the argument of an exponential computes is right.
+TEST(Samples, ErrorsGrowBySlopes) {
+  SmallStep s;
+  const Operand a = s.input(DType::float32, {40, 64}), b = s.input(DType::float32, {64, 50});
+  Operand x = s.node(OpId::matmul, {a, b}, {40, 50}, MatmulAttrs{}, true);
+  x = s.node(OpId::add, {x, s.number(50, DType::float32)}, {40, 50}, NoAttrs{}, true);
+  x = s.node(OpId::exp, {x}, {40, 50});
+  const auto sample = s.sample();
+  EXPECT_FALSE(sample.empty());
+  const double rounded = 50 * 0x1p-23;
+  EXPECT_LE(s.distance_where([=](const Dims&, double y) { return y * (1 + rounded); }, sample), 1);
+  EXPECT_GT(s.distance_where([=](const Dims&, double y) { return y * (1 + 100 * rounded); }, sample), 1);
+}
+
 TEST(Samples, ACastToIntegersHasNone) {
   SmallStep s;
   const Operand a = s.input(DType::float32, {40, 64}), b = s.input(DType::float32, {64, 50});

@@ -65,7 +65,7 @@ class SmallStep {
       const auto* words = reinterpret_cast<const int64_t*>(&attrs);
       n.attrs.assign(words, words + sizeof(Attrs) / sizeof(int64_t));
     }
-    n.outs = {tensor(n.ins[0].dtype, shape, contiguous_strides(shape))};
+    n.outs = {tensor(n.ins[op == OpId::where ? 1 : 0].dtype, shape, contiguous_strides(shape))};
     if (op == OpId::attention) {
       const Dims rows{shape[0], shape[1], shape[2]};
       n.outs.push_back(tensor(DType::float32, rows, contiguous_strides(rows)));
