@@ -398,6 +398,162 @@ TEST(Samples, AttentionWithSmallProbabilitiesOfFloat16) {
             1);
 }
 
+struct GradientCase {
+  const char* name;
+  Dims q, k;
+  int64_t causal;
+  bool masked, padded;
+  int64_t keys;
+};
+const GradientCase kGradients[] = {
+    {"whole", {2, 2, 40, 16}, {2, 2, 40, 16}, 0, false, false, 40},
+    {"causal", {2, 2, 40, 16}, {2, 2, 40, 16}, 1, false, false, 40},
+    {"grouped heads, causal, behind a cache", {1, 6, 20, 32}, {1, 2, 40, 32}, 1, false, false, 37},
+    {"a mask", {2, 2, 33, 16}, {2, 1, 40, 16}, 0, true, false, 40},
+    {"padding", {2, 2, 40, 16}, {2, 2, 40, 16}, 0, true, true, 40},
+};
+
+void gradient(SmallStep& s, DType d, const GradientCase& c) {
+  std::vector<Operand> ins{s.input(d, c.q), s.input(d, c.k), s.input(d, c.k)};
+  if (c.padded) {
+    ins.push_back(s.input(d, {c.q[0], 1, 1, c.k[2]}));
+    s.change(ins.back(), [](const Dims& i, double) { return i[0] == 0 && i[3] >= 30 ? -INFINITY : 0; });
+  } else if (c.masked) {
+    ins.push_back(s.input(d, {1, 1, c.q[2], c.k[2]}));
+  }
+  ins.push_back(s.number(0.25)), ins.push_back(s.number(static_cast<double>(c.keys)));
+  s.attention_gradient(ins, AttentionAttrs{c.causal, c.masked, 0, c.padded});
+}
+
+bool has_sample_of(const std::vector<SampledElement>& sample, const Operand& o) {
+  return std::any_of(sample.begin(), sample.end(), [&](const SampledElement& e) { return e.binding == o.binding; });
+}
+
+TEST(Samples, AttentionsGradient) {
+  for (const DType d : kFloats)
+    for (const GradientCase& c : kGradients) {
+      SCOPED_TRACE(fmt::format("{}, {}", dtype_name(d), c.name));
+      SmallStep s;
+      gradient(s, d, c);
+      const auto sample = s.sample();
+      const auto outs = s.outputs();
+      for (const Operand& o : outs) {
+        SCOPED_TRACE(fmt::format("output of shape {}, {}", o.shape.str(), o.binding.index()));
+        EXPECT_TRUE(has_sample_of(sample, o));
+        EXPECT_LE(s.distance_where(
+                      o, [](const Dims&, double x) { return x; }, sample),
+                  1);
+        EXPECT_GT(s.distance_where(
+                      o, [](const Dims&, double x) { return 2 * x; }, sample),
+                  1);
+        EXPECT_GT(s.distance_where(
+                      o, [](const Dims&, double) { return 0; }, sample),
+                  1);
+        EXPECT_GT(s.distance_where(
+                      o, [](const Dims&, double) { return NAN; }, sample),
+                  1);
+      }
+      if (c.padded) continue;
+      const auto& ins = s.graph().nodes.back().ins;
+      EXPECT_GT(s.distance_with(ins[3], zero_from(2, 32), sample), 1) << "the last values";
+      EXPECT_GT(s.distance_with(ins[0], zero_from(2, c.q[2] - 4), sample), 1) << "the last queries";
+    }
+}
+
+// Dividing by the forward pass's logsumexp and taking delta from its output, in 16 bits, is right, and so is computing both anew.
+TEST(Samples, AttentionsGradientFromTheStoredOutput) {
+  for (const DType d : {DType::float32, DType::float16, DType::bfloat16}) {
+    SCOPED_TRACE(dtype_name(d));
+    SmallStep s;
+    const Dims shape{1, 1, 24, 16};
+    const int64_t t = shape[2], dim = shape[3];
+    s.attention_gradient({s.input(d, shape), s.input(d, shape), s.input(d, shape), s.number(0.25), s.number(24)},
+                         AttentionAttrs{0, 0});
+    const auto sample = s.sample();
+    const Node& n = s.graph().nodes.back();
+    const auto at = [&](const Operand& o, int64_t row, int64_t i) {
+      return test::read_element(o.dtype, s.memory()[o.binding.index()].data() + (row * dim + i) * dtype_size(o.dtype));
+    };
+    const auto rounded = [&](double x) {
+      char bytes[8];
+      test::write_element(d, bytes, x);
+      return test::read_element(d, bytes);
+    };
+    std::vector<std::vector<double>> results(3, std::vector<double>(static_cast<size_t>(t * dim)));
+    for (int64_t r = 0; r < t; ++r) {
+      double delta = 0;
+      for (int64_t i = 0; i < dim; ++i) delta += at(n.ins[0], r, i) * at(n.ins[4], r, i);
+      const double lse = test::read_element(DType::float32, s.memory()[n.ins[5].binding.index()].data() + r * 4);
+      for (int64_t key = 0; key < t; ++key) {
+        double score = 0, dot = 0;
+        for (int64_t i = 0; i < dim; ++i)
+          score += rounded(at(n.ins[1], r, i) * 0.25) * at(n.ins[2], key, i),
+              dot += at(n.ins[0], r, i) * at(n.ins[3], key, i);
+        const double weight = rounded(std::exp(score - lse)), slope = rounded(weight * (dot - delta));
+        for (int64_t i = 0; i < dim; ++i) {
+          results[0][static_cast<size_t>(r * dim + i)] += slope * at(n.ins[2], key, i) * 0.25;
+          results[1][static_cast<size_t>(key * dim + i)] += slope * rounded(at(n.ins[1], r, i) * 0.25);
+          results[2][static_cast<size_t>(key * dim + i)] += weight * at(n.ins[0], r, i);
+        }
+      }
+    }
+    const auto outs = s.outputs();
+    for (size_t o = 0; o < 3; ++o)
+      s.change(outs[o], [&](const Dims& i, double) { return results[o][static_cast<size_t>(i[2] * dim + i[3])]; });
+    EXPECT_LE(s.distance(sample), 1);
+    EXPECT_GT(s.distance(sample), 0);
+  }
+}
+
+TEST(Samples, AttentionsGradientWithSomethingNotFiniteHasNoBoundThere) {
+  SmallStep s;
+  const Dims shape{2, 2, 40, 16};
+  const Operand q = s.input(DType::bfloat16, shape), k = s.input(DType::bfloat16, shape),
+                v = s.input(DType::bfloat16, shape);
+  s.change(v, [](const Dims& i, double x) { return i[0] == 1 && i[1] == 0 && i[2] == 3 ? INFINITY : x; });
+  s.attention_gradient({q, k, v, s.number(0.25), s.number(40)}, AttentionAttrs{0, 0});
+  const auto sample = s.sample();
+  EXPECT_FALSE(sample.empty());
+  for (const SampledElement& e : sample) EXPECT_FALSE(e.index[0] == 1 && e.index[1] == 0) << e.index.str();
+}
+
+// A query that is padding need not be computed, so what it adds to dK and dV is open unless it is 0.
+TEST(Samples, GradientsOfKeysThatPaddingSees) {
+  for (const bool zero : {false, true}) {
+    SmallStep s;
+    gradient(s, DType::bfloat16, kGradients[4]);
+    const Node& n = s.graph().nodes.back();
+    if (zero) s.change(n.ins[0], [](const Dims& i, double x) { return i[0] == 0 && i[2] >= 30 ? 0 : x; });
+    bool first = false;
+    for (const SampledElement& e : s.sample()) {
+      if (e.binding == n.outs[0].binding) EXPECT_FALSE(e.index[0] == 0 && e.index[2] >= 30) << e.index.str();
+      else first = first || e.index[0] == 0;
+    }
+    EXPECT_EQ(first, zero);
+  }
+}
+
+// What all queries see takes too long; the last key of a causal one does not.
+TEST(Samples, GradientsOfKeysThatTakeTooLongHaveNone) {
+  for (const int64_t causal : {0, 1}) {
+    SmallStep s;
+    const Dims shape{1, 1, 1200, 16};
+    const DType d = DType::bfloat16;
+    std::vector<Operand> all{s.input(d, shape), s.input(d, shape), s.input(d, shape),
+                             s.input(d, shape), s.input(d, shape), s.input(DType::float32, {1, 1, 1200}),
+                             s.number(0.25),    s.number(1200)};
+    s.node(OpId::attention_grad, all, shape, AttentionAttrs{causal, 0});
+    const auto sample = s.sample();
+    const auto outs = s.outputs();
+    EXPECT_TRUE(has_sample_of(sample, outs[0]));
+    EXPECT_EQ(has_sample_of(sample, outs[1]), causal != 0);
+    for (const SampledElement& e : sample)
+      if (e.binding != outs[0].binding) {
+        EXPECT_GT(e.index[2], 600);
+      }
+  }
+}
+
 TEST(Samples, SumsThatTakeTooLongHaveNone) {
   SmallStep s;
   s.node(OpId::matmul, {s.input(DType::bfloat16, {9, 1 << 21}, {0, 1}), s.input(DType::bfloat16, {1 << 21, 9}, {1, 0})},
