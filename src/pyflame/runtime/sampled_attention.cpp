@@ -39,15 +39,22 @@ double RoundedSum::allowed(DType dtype) const {
 
 AttentionRows::AttentionRows(const Node& node, Pointers inputs, Params params)
     : node_(node),
+      packed_(node.op == OpId::varlen_attn),
       first_(node.op == OpId::attention_grad ? 1 : 0),
       q_(node.ins[first_], inputs[node.ins[first_].binding]),
       k_(node.ins[first_ + 1], inputs[node.ins[first_ + 1].binding]),
       v_(node.ins[first_ + 2], inputs[node.ins[first_ + 2].binding]) {
   const auto attrs = node.attr<AttentionAttrs>();
+  causal_ = attrs.causal != 0, padding_ = attrs.padding != 0;
+  if (packed_) {
+    scale_ = scale_of(node, 5, params);
+    find_sequences(node.ins[3], node.ins[4], inputs);
+    return;
+  }
   const size_t mask = node.op == OpId::attention_grad ? 6 : 3, numbers = attrs.has_mask ? mask + 1 : mask;
   scale_ = scale_of(node, numbers, params);
   keys_ = std::clamp<int64_t>(params[node.ins[numbers + 1].param].as_i64(), 0, k_.shape()[2]);
-  causal_ = attrs.causal != 0, padding_ = attrs.padding != 0;
+  parts_.assign(static_cast<size_t>(q_.shape()[0]), Part{0, q_.shape()[2], 0, keys_});
   if (!attrs.has_mask) return;
   mask_operand_ = &node.ins[mask];
   mask_.emplace(*mask_operand_, inputs[mask_operand_->binding]);
@@ -55,7 +62,46 @@ AttentionRows::AttentionRows(const Node& node, Pointers inputs, Params params)
                                     {q_.shape()[0], q_.shape()[1], q_.shape()[2], k_.shape()[2]});
 }
 
-int64_t AttentionRows::cost() const { return keys_ * (q_.shape()[3] + v_.shape()[3]); }
+// Wrong offsets are an error of the op, so there are no sequences then.
+void AttentionRows::find_sequences(const Operand& queries, const Operand& keys, Pointers inputs) {
+  const Elements from_q(queries, inputs[queries.binding]), from_k(keys, inputs[keys.binding]);
+  const auto at = [](const Elements& x, int64_t i) { return static_cast<int64_t>(x[i * x.stride(0)]); };
+  int64_t q = 0, k = 0;  // where the next sequence begins
+  bool right = at(from_q, 0) == 0 && at(from_k, 0) == 0;
+  for (int64_t i = 1; i < queries.shape[0]; ++i) {
+    const int64_t end_q = at(from_q, i), end_k = at(from_k, i);
+    right = right && end_q >= q && end_k >= k;
+    parts_.push_back({q, end_q - q, k, end_k - k});
+    keys_ = std::max(keys_, end_k - k);
+    q = end_q, k = end_k;
+  }
+  if (!right || q != q_.shape()[0] || k != k_.shape()[0]) parts_.clear();
+}
+
+std::vector<AttentionRows::Part>::const_iterator AttentionRows::sequence_of(int64_t row) const {
+  return std::find_if(parts_.begin(), parts_.end(),
+                      [&](const Part& p) { return row >= p.first_query && row < p.first_query + p.queries; });
+}
+
+int64_t AttentionRows::last_of_sequence(int64_t row) const {
+  const auto part = sequence_of(row);
+  return part == parts_.end() ? row : part->first_query + part->queries - 1;
+}
+
+int64_t AttentionRows::query_at(int64_t batch, int64_t head, int64_t query) const {
+  const int64_t row = parts_[static_cast<size_t>(batch)].first_query + query;
+  return packed_ ? row * q_.stride(0) + head * q_.stride(1)
+                 : batch * q_.stride(0) + head * q_.stride(1) + row * q_.stride(2);
+}
+
+int64_t AttentionRows::key_at(const Elements& x, int64_t batch, int64_t head, int64_t key) const {
+  const int64_t row = parts_[static_cast<size_t>(batch)].first_key + key,
+                of_head = head / (q_.shape()[1] / x.shape()[1]);
+  return packed_ ? row * x.stride(0) + of_head * x.stride(1)
+                 : batch * x.stride(0) + of_head * x.stride(1) + row * x.stride(2);
+}
+
+int64_t AttentionRows::cost() const { return keys_ * (q_.shape().back() + v_.shape().back()); }
 
 double AttentionRows::masked(double score, int64_t batch, int64_t head, int64_t query, int64_t key) const {
   if (!mask_) return score;
@@ -64,21 +110,22 @@ double AttentionRows::masked(double score, int64_t batch, int64_t head, int64_t 
   return score + value;
 }
 
-int64_t AttentionRows::seen(int64_t query) const {
-  return causal_ ? std::clamp<int64_t>(query + (keys_ - q_.shape()[2]) + 1, 0, keys_) : keys_;
+int64_t AttentionRows::seen(int64_t batch, int64_t query) const {
+  const Part& part = parts_[static_cast<size_t>(batch)];
+  return causal_ ? std::clamp<int64_t>(query + (part.keys - part.queries) + 1, 0, part.keys) : part.keys;
 }
 
 // Of the keys that the query sees.
 std::vector<AttentionRows::Weight> AttentionRows::scores(int64_t batch, int64_t head, int64_t query) const {
-  const int64_t dim = q_.shape()[3], of_head = head / (q_.shape()[1] / k_.shape()[1]);
+  const int64_t dim = q_.shape().back(), q = query_at(batch, head, query);
+  const int64_t q_step = q_.stride(q_.shape().size() - 1), k_step = k_.stride(k_.shape().size() - 1);
   const SumOfProducts sum{node_.outs[0].dtype, std::max<int64_t>(1, dim), false};
-  const int64_t q = batch * q_.stride(0) + head * q_.stride(1) + query * q_.stride(2);
   std::vector<Weight> all;
-  for (int64_t s = 0; s < seen(query); ++s) {
-    const int64_t k = batch * k_.stride(0) + of_head * k_.stride(1) + s * k_.stride(2);
+  for (int64_t s = 0; s < seen(batch, query); ++s) {
+    const int64_t k = key_at(k_, batch, head, s);
     double value = 0, magnitude = 0;
     for (int64_t i = 0; i < dim; ++i) {
-      const double term = q_[q + i * q_.stride(3)] * k_[k + i * k_.stride(3)] * scale_;
+      const double term = q_[q + i * q_step] * k_[k + i * k_step] * scale_;
       value += term, magnitude += std::fabs(term);
     }
     const double score = masked(value, batch, head, query, s);
@@ -113,7 +160,14 @@ AttentionWeights AttentionRows::weights(int64_t batch, int64_t head, int64_t que
   return w;
 }
 
-std::optional<AttentionRow> AttentionRows::row(int64_t batch, int64_t head, int64_t query) const {
+std::optional<AttentionRow> AttentionRows::row(const Dims& at) const {
+  int64_t batch = at[0], query = packed_ ? at[0] : at[2];
+  const int64_t head = at[1];
+  if (packed_) {
+    const auto part = sequence_of(query);
+    if (part == parts_.end()) return std::nullopt;
+    batch = part - parts_.begin(), query -= part->first_query;
+  }
   if (is_padding(batch, head, query)) return std::nullopt;
   const AttentionWeights w = weights(batch, head, query);
   AttentionRow row;
@@ -126,9 +180,9 @@ void AttentionRows::add_values(AttentionRow& row, const std::vector<Weight>& wei
                                int64_t head) const {
   const DType dtype = node_.outs[0].dtype;
   const double once = rounding_to_16_bits(dtype);
-  const int64_t first = batch * v_.stride(0) + head / (q_.shape()[1] / v_.shape()[1]) * v_.stride(1);
-  for (int64_t i = 0; i < v_.shape()[3]; ++i) {
-    const auto of = [&](int64_t key) { return v_[first + key * v_.stride(2) + i * v_.stride(3)]; };
+  const int64_t keys = parts_[static_cast<size_t>(batch)].keys, step = v_.stride(v_.shape().size() - 1);
+  for (int64_t i = 0; i < v_.shape().back(); ++i) {
+    const auto of = [&](int64_t key) { return v_[key_at(v_, batch, head, key) + i * step]; };
     RoundedSum sum;
     for (const Weight& w : weights) sum.add(w.value * of(w.key));
     for (const Weight& w : weights) {
@@ -138,7 +192,7 @@ void AttentionRows::add_values(AttentionRow& row, const std::vector<Weight>& wei
     }
     // Implementations may multiply the values of hidden keys by 0: there is no bound if one is not finite.
     double open = 0;
-    for (int64_t s = 0; s < keys_; ++s) open += 0 * of(s);
+    for (int64_t s = 0; s < keys; ++s) open += 0 * of(s);
     row.values.push_back(sum.value() + open), row.allowed.push_back(sum.allowed(dtype));
   }
 }

@@ -41,7 +41,7 @@ int64_t AttentionGradRows::cost_of_key(int64_t batch, int64_t head, int64_t key)
   int64_t cost = 0;
   for (int64_t h = head * together_; h < (head + 1) * together_; ++h)
     for (int64_t t = 0; t < rows_.q().shape()[2]; ++t) {
-      if (key >= rows_.seen(t)) continue;
+      if (key >= rows_.seen(batch, t)) continue;
       cost += rows_.q().shape()[3] + rows_.v().shape()[3];
       if (!known_.contains({batch, h, t})) cost += cost_of_pairs();
     }
@@ -165,7 +165,7 @@ std::optional<AttentionGradRows::KeyRows> AttentionGradRows::key(int64_t batch, 
     if (!has_finite_queries(batch, h)) return std::nullopt;
     const auto values_before = values, keys_before = keys;
     for (int64_t t = 0; t < q.shape()[2]; ++t) {
-      if (key >= rows_.seen(t)) continue;
+      if (key >= rows_.seen(batch, t)) continue;
       if (rows_.is_padding(batch, h, t)) {  // which need not be computed
         if (!is_zero(batch, h, t)) return std::nullopt;
         continue;

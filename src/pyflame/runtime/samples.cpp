@@ -183,29 +183,37 @@ class SampledProduct {
   std::vector<double> values_, allowed_;  // of the product
 };
 
+bool is_packed(const Problem& p) { return p.root().op == OpId::varlen_attn; }
+
 std::vector<SampledElement> sampled_attention(const Problem& p, Pointers pointers, const AttentionRows& rows,
                                               const std::vector<Dims>& places) {
   const Operand &out = p.root().outs[0], &lse = p.root().outs[1];
   List list;
   for (const Dims& at : places) {
-    const auto row = rows.row(at[0], at[1], at[2]);
+    const auto row = rows.row(at);
     if (!row) continue;
-    if (is_stored(p, pointers, lse)) list.add(lse, at, row->lse, row->lse_allowed);
+    if (is_stored(p, pointers, lse)) list.add(lse, is_packed(p) ? Dims{at[1], at[0]} : at, row->lse, row->lse_allowed);
     if (!is_stored(p, pointers, out)) continue;
-    for (size_t i = 0; i < row->values.size(); ++i)
-      list.add(out, {at[0], at[1], at[2], static_cast<int64_t>(i)}, row->values[i], row->allowed[i]);
+    Dims index = at;
+    index.push_back(0);
+    for (size_t i = 0; i < row->values.size(); ++i) {
+      index[at.size()] = static_cast<int64_t>(i);
+      list.add(out, index, row->values[i], row->allowed[i]);
+    }
   }
   return list.take();
 }
 
 bool is_gradient(const Problem& p) { return p.root().op == OpId::attention_grad; }
 
-// Attention or its gradient, with all tensors of one float dtype.
+// Attention, also of packed sequences, or its gradient, with all tensors of one float dtype.
 bool is_attention(const Problem& p) {
   const Node& n = p.root();
-  if (p.size() != 1 || (n.op != OpId::attention && !is_gradient(p))) return false;
+  if (p.size() != 1 || (n.op != OpId::attention && !is_packed(p) && !is_gradient(p))) return false;
   for (size_t i = 0; i < (is_gradient(p) ? 5 : 3); ++i)
-    if (n.ins[i].dtype != n.outs[0].dtype || !has_kernels(n.ins[i].dtype) || n.ins[i].shape.size() != 4) return false;
+    if (n.ins[i].dtype != n.outs[0].dtype || !has_kernels(n.ins[i].dtype) ||
+        n.ins[i].shape.size() != (is_packed(p) ? 3 : 4))
+      return false;
   return is_float(n.outs[0].dtype);
 }
 
@@ -293,6 +301,24 @@ class SampledGradient {
   List list_;
 };
 
+// Without the last dim.
+Dims rows_shape(const Dims& shape) { return Dims(std::span(shape.begin(), static_cast<size_t>(shape.size() - 1))); }
+
+// The row of queries to which an element of the result or of the logsumexps belongs.
+Dims row_at(const Problem& p, const SampledPlace& place) {
+  if (place.operand != &p.root().outs[1]) return rows_shape(place.index);
+  return is_packed(p) ? Dims{place.index[1], place.index[0]} : place.index;
+}
+
+// Tiles go wrong at the ends of packed sequences, so a half of the rows behind the corners are last ones.
+std::vector<Dims> chosen_rows(const Problem& p, const AttentionRows& rows) {
+  const Dims shape = rows_shape(p.root().ins[0].shape);
+  std::vector<Dims> places = chosen(shape, affordable(kMostRows, kLeastRows, rows.cost()));
+  if (!is_packed(p) || static_cast<int64_t>(places.size()) == shape.numel()) return places;
+  for (size_t i = 5; i < places.size(); i += 2) places[i][0] = rows.last_of_sequence(places[i][0]);
+  return places;
+}
+
 // The elements at one place, or at the usual ones. Adds its multiplications to `work`. Nothing: with those before they are too many.
 std::optional<std::vector<SampledElement>> elements_at(const Problem& p, const Sampled& s, Pointers pointers,
                                                        Params params, const SampledPlace* place, int64_t& work,
@@ -305,9 +331,7 @@ std::optional<std::vector<SampledElement>> elements_at(const Problem& p, const S
   }
   if (!s.sum) {
     const AttentionRows rows(p.root(), pointers, params);
-    const Dims& q = p.root().ins[0].shape;
-    const std::vector<Dims> places = place ? std::vector<Dims>{Dims{place->index[0], place->index[1], place->index[2]}}
-                                           : chosen({q[0], q[1], q[2]}, affordable(kMostRows, kLeastRows, rows.cost()));
+    const std::vector<Dims> places = place ? std::vector<Dims>{row_at(p, *place)} : chosen_rows(p, rows);
     if (!afford(work, static_cast<int64_t>(places.size()), rows.cost())) return std::nullopt;
     return sampled_attention(p, pointers, rows, places);
   }

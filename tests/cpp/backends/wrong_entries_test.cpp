@@ -216,6 +216,14 @@ void attention(SmallStep& s, DType d) {
          AttentionAttrs{1, 0});
 }
 
+void packed_attention(SmallStep& s, DType d) {
+  const Dims shape{80, 4, 32}, keys{80, 2, 32};
+  s.node(OpId::varlen_attn,
+         {s.input(d, shape), s.input(d, keys), s.input(d, keys), s.numbers({0, 30, 80}), s.numbers({0, 30, 80}),
+          s.number(0.2), s.number(50), s.number(50)},
+         shape, AttentionAttrs{1, 0});
+}
+
 void attention_gradient(SmallStep& s, DType d) {
   const Dims shape{2, 4, 40, 32}, keys{2, 2, 40, 32};
   s.attention_gradient({s.input(d, shape), s.input(d, keys), s.input(d, keys), s.number(0.2), s.number(40)},
@@ -233,6 +241,7 @@ const std::map<std::string, void (*)(SmallStep&)> kProblems = {
     {"GradientOfWeights", [](SmallStep& s) { convolution(s, OpId::conv2d_grad_weight); }},
     {"Float16Attention", [](SmallStep& s) { attention(s, DType::float16); }},
     {"BFloat16Attention", [](SmallStep& s) { attention(s, DType::bfloat16); }},
+    {"BFloat16PackedAttention", [](SmallStep& s) { packed_attention(s, DType::bfloat16); }},
     {"Float16AttentionGradient", [](SmallStep& s) { attention_gradient(s, DType::float16); }},
     {"BFloat16AttentionGradient", [](SmallStep& s) { attention_gradient(s, DType::bfloat16); }},
 };

@@ -398,6 +398,43 @@ TEST(Samples, AttentionWithSmallProbabilitiesOfFloat16) {
             1);
 }
 
+// An empty sequence is between the others; the last one has more keys than queries.
+TEST(Samples, AttentionOfPackedSequences) {
+  for (const DType d : kFloats)
+    for (const int64_t causal : {0, 1}) {
+      SCOPED_TRACE(fmt::format("{}{}", dtype_name(d), causal ? ", causal" : ""));
+      SmallStep s;
+      const Dims result{60, 4, 16};
+      const Operand q = s.input(d, result, {16, 60 * 16, 1}), k = s.input(d, {70, 2, 16}), v = s.input(d, {70, 2, 16});
+      s.node(
+          OpId::varlen_attn,
+          {q, k, v, s.numbers({0, 20, 20, 60}), s.numbers({0, 20, 20, 70}), s.number(0.25), s.number(40), s.number(50)},
+          result, AttentionAttrs{causal, 0});
+      const auto sample = s.sample();
+      EXPECT_EQ(sample.size(), 48 * 17U);
+      expect_wrong_places_found(s, sample);
+      EXPECT_GT(s.distance_with(k, zero_from(0, 66), sample), 1) << "the last keys";
+      EXPECT_GT(s.distance_with(v, zero_from(0, 66), sample), 1) << "the last values";
+      EXPECT_GT(s.distance_with(
+                    k, [](const Dims& i, double x) { return i[0] == 19 ? -x : x; }, sample),
+                1)
+          << "the last key of the first sequence";
+    }
+}
+
+TEST(Samples, PackedSequencesWithWrongOffsetsHaveNone) {
+  for (const std::vector<int64_t>& wrong : {std::vector<int64_t>{0, 8, 6, 10}, {0, 4, 4, 9}, {1, 4, 4, 10}}) {
+    SmallStep s;
+    const Dims shape{10, 2, 16};
+    const DType d = DType::bfloat16;
+    s.node(OpId::varlen_attn,
+           {s.input(d, shape), s.input(d, shape), s.input(d, shape), s.numbers(wrong), s.numbers({0, 4, 4, 10}),
+            s.number(0.25), s.number(10), s.number(10)},
+           shape, AttentionAttrs{0, 0});
+    EXPECT_TRUE(s.sample().empty());
+  }
+}
+
 struct GradientCase {
   const char* name;
   Dims q, k;

@@ -51,6 +51,12 @@ class SmallStep {
     });
     return o;
   }
+  // int32, in one dim.
+  Operand numbers(const std::vector<int64_t>& values) {
+    const Operand o = input(DType::int32, {static_cast<int64_t>(values.size())});
+    change(o, [&](const Dims& i, double) { return static_cast<double>(values[static_cast<size_t>(i[0])]); });
+    return o;
+  }
   Operand number(double x, DType d = DType::float64) {
     Operand o;
     o.is_param = true, o.dtype = d, o.param = ParamId(params_.size());
@@ -70,6 +76,8 @@ class SmallStep {
       const Dims rows{shape[0], shape[1], shape[2]};
       n.outs.push_back(tensor(DType::float32, rows, contiguous_strides(rows)));
     }
+    if (op == OpId::varlen_attn)
+      n.outs.push_back(tensor(DType::float32, {shape[1], shape[0]}, contiguous_strides({shape[1], shape[0]})));
     if (op == OpId::attention_grad)
       for (const size_t i : {2, 3})
         n.outs.push_back(tensor(n.ins[i].dtype, n.ins[i].shape, contiguous_strides(n.ins[i].shape)));
