@@ -15,6 +15,9 @@ namespace {
 // How often an implementation may round a factor of dQ and dK to 16 bits: the weight, the product with D - delta, and the scaled query.
 constexpr double kRoundedFactors = 3;
 
+// A stored output or logsumexp that is off by more than so many times its error is none of this attention.
+constexpr double kUsualErrors = 8;
+
 int64_t row_of(const Elements& x, int64_t batch, int64_t head, int64_t row) {
   return batch * x.stride(0) + head * x.stride(1) + row * x.stride(2);
 }
@@ -116,18 +119,22 @@ const AttentionGradRows::Query& AttentionGradRows::known(int64_t batch, int64_t 
                     vanishing(p.weight, dtype_) * std::fabs(p.dot));
   double stored_error = 0;
   const double stored = dot_of_output(batch, head, query, stored_error);
-  q.delta = delta.value();
-  q.delta_error = std::max(delta.error(dtype_), std::fabs(stored - q.delta) + stored_error);
-  q.lse_error = weights.lse_error;
-  // The stored one is float32, with which a gradient in float64 does not compute.
   const double lse = lse_[batch * lse_.stride(0) + head * lse_.stride(1) + query * lse_.stride(2)];
-  if (dtype_ != DType::float64 && !q.seen.empty()) q.lse_error = wider(q.lse_error, lse - weights.lse);
+  const double delta_off = std::fabs(stored - delta.value()),
+               lse_off = q.seen.empty() ? 0 : std::fabs(lse - weights.lse);
+  const double lse_allowed = weights.lse_error + 4 * unit_in_last_place(weights.lse, DType::float32);
+  q.follows = delta_off <= kUsualErrors * (delta.error(dtype_) + stored_error) && lse_off <= kUsualErrors * lse_allowed;
+  q.delta = delta.value();
+  q.delta_error = std::max(delta.error(dtype_), delta_off + stored_error);
+  // The stored one is float32, with which a gradient in float64 does not compute.
+  q.lse_error = dtype_ == DType::float64 ? weights.lse_error : std::max(weights.lse_error, lse_off);
   return q;
 }
 
 std::optional<AttentionGradRows::Row> AttentionGradRows::query(int64_t batch, int64_t head, int64_t query) {
   if (rows_.is_padding(batch, head, query) || !has_finite_keys(batch, keys_head(head))) return std::nullopt;
   const Query& q = known(batch, head, query);
+  if (!q.follows) return std::nullopt;
   const Elements& k = rows_.k();
   const double scale = rows_.scale(), once = rounding_to_16_bits(dtype_);
   Row row;
@@ -171,6 +178,7 @@ std::optional<AttentionGradRows::KeyRows> AttentionGradRows::key(int64_t batch, 
         continue;
       }
       const Query& of = known(batch, h, t);
+      if (!of.follows) return std::nullopt;
       const auto at = std::lower_bound(of.seen.begin(), of.seen.end(), key,
                                        [](const Pair& p, int64_t wanted) { return p.key < wanted; });
       if (at == of.seen.end() || at->key != key) continue;

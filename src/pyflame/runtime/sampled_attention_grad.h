@@ -21,9 +21,11 @@ class AttentionGradRows {
   struct KeyRows {
     Row key, value;  // of dK and dV
   };
-  // A row of dQ. Nothing: the op's definition leaves it open, or a row of the head's keys or values is not finite.
+  // A row of dQ. Nothing: the op's definition leaves it open, a row of the head's keys or values is not finite, or the stored output is
+  // not right.
   std::optional<Row> query(int64_t batch, int64_t head, int64_t query);
-  // Rows of dK and dV. `head`: of the keys. Nothing: a query that sees the key is padding or not finite.
+  // Rows of dK and dV. `head`: of the keys. Nothing: a query that sees the key is padding, not finite, or has a stored output that is
+  // not right.
   std::optional<KeyRows> key(int64_t batch, int64_t head, int64_t key);
 
   // Multiplications of a row of dQ, of rows of dK and dV (with those of the queries that are not known yet), and of the latter where nothing is known.
@@ -41,6 +43,8 @@ class AttentionGradRows {
     std::vector<Pair> seen;
     double lse_error = 0;
     double delta = 0, delta_error = 0;  // the sum of weight * dot
+    bool follows =
+        true;  // the stored output and logsumexp are those of an attention; otherwise nothing says what is right
   };
   const Query& known(int64_t batch, int64_t head, int64_t query);
   double dot_of_output(int64_t batch, int64_t head, int64_t query, double& error) const;

@@ -570,16 +570,28 @@ TEST(Samples, GradientsOfKeysThatPaddingSees) {
   }
 }
 
+// The bound follows from the stored output, so there is none where that is not the attention's.
+TEST(Samples, GradientsOfAWrongAttentionHaveNone) {
+  for (const size_t input : {4, 5}) {
+    SmallStep s;
+    gradient(s, DType::bfloat16, kGradients[0]);
+    const auto& ins = s.graph().nodes.back().ins;
+    s.change(ins[0], [](const Dims&, double x) { return std::fabs(x) + 0.5; });  // nothing cancels
+    s.change(ins[input], [](const Dims& i, double x) { return i[1] == 0 ? x + 10 : x; });
+    const auto sample = s.sample();
+    EXPECT_FALSE(sample.empty());
+    for (const SampledElement& e : sample) EXPECT_EQ(e.index[1], 1) << e.index.str();
+  }
+}
+
 // What all queries see takes too long; the last key of a causal one does not.
 TEST(Samples, GradientsOfKeysThatTakeTooLongHaveNone) {
   for (const int64_t causal : {0, 1}) {
     SmallStep s;
     const Dims shape{1, 1, 1200, 16};
     const DType d = DType::bfloat16;
-    std::vector<Operand> all{s.input(d, shape), s.input(d, shape), s.input(d, shape),
-                             s.input(d, shape), s.input(d, shape), s.input(DType::float32, {1, 1, 1200}),
-                             s.number(0.25),    s.number(1200)};
-    s.node(OpId::attention_grad, all, shape, AttentionAttrs{causal, 0});
+    s.attention_gradient({s.input(d, shape), s.input(d, shape), s.input(d, shape), s.number(0.25), s.number(1200)},
+                         AttentionAttrs{causal, 0});
     const auto sample = s.sample();
     const auto outs = s.outputs();
     EXPECT_TRUE(has_sample_of(sample, outs[0]));
