@@ -23,14 +23,15 @@ thread_local int64_t g_allocations_left = -1;  // the one after so many fails; b
 
 }  // namespace
 
-void* operator new(size_t bytes) {
+// GCC takes them for those of the library where it inlines one of them alone.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   if (g_allocations_left >= 0 && g_allocations_left-- == 0) throw std::bad_alloc();
   void* at = std::malloc(std::max<size_t>(1, bytes));
   if (!at) throw std::bad_alloc();
   return at;
 }
-void operator delete(void* at) noexcept { std::free(at); }
-void operator delete(void* at, size_t) noexcept { std::free(at); }
+[[gnu::noinline]] void operator delete(void* at) noexcept { std::free(at); }
+[[gnu::noinline]] void operator delete(void* at, size_t) noexcept { std::free(at); }
 
 namespace pyflame {
 namespace {
