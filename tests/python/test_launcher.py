@@ -1,4 +1,5 @@
 """`pyflame run --nproc N script.py`: the launcher of python/pyflame/distributed/run.py."""
+import json
 import os
 import signal
 import subprocess
@@ -261,3 +262,14 @@ def test_bench_comm_in_one_of_several_processes(monkeypatch):
         monkeypatch.setenv(name, value)
     assert bench.main(["comm", "--device", "cpu"]) == 0 and called == [["--device", "cpu"]]
     assert bench.main(["comm", "--records", "here", "--no-record"]) == 0 and called[1] == ["--device", "cpu", "--records", "here", "--no-record"]
+    assert bench.main(["comm", "--json"]) == 0 and called[2] == ["--device", "cpu", "--json"]
+
+
+def test_bench_prints_json_alone(tmp_path):
+    """With --json each line of the output is a record, whether it is kept or not."""
+    words = ["-m", "pyflame.distributed.bench", "--collective", "all_reduce", "-b", "3072", "-e", "12288", "-n", "2", "--json"]
+    for kept in (["--no-record"], ["--records", str(tmp_path)]):
+        r = subprocess.run([*WORDS, "--nproc", "2", "--no-prefix", *words, *kept], capture_output=True, text=True, timeout=120, check=True)
+        rows = [json.loads(line) for line in r.stdout.splitlines()]
+        assert [(row["kind"], row["name"], row["figures"]["wrong"]) for row in rows] == [("collective", f"all_reduce {size} bytes, 2 ranks", 0) for size in (3072, 12288)]
+    assert [r.figures for r in Records(tmp_path).find()] == [row["figures"] for row in rows]

@@ -159,7 +159,7 @@ def _one(p, args, display):
 
 def _measure(args):
     if "comm" in args.what and place_of_process("bench comm").world_size > 1:
-        return measure_collectives(["--device", args.device or "cpu", *(["--records", args.records] if args.records else []), *(["--no-record"] if args.no_record else [])])
+        return measure_collectives(["--device", args.device or "cpu", *(["--records", args.records] if args.records else []), *(["--no-record"] if args.no_record else []), *(["--json"] if args.json else [])])
     if "comm" in args.what:
         print("copies only: this process is the only one; hint: `pyflame run --nproc N -m pyflame.distributed.bench` measures collectives", file=sys.stderr)
     found, records = [], of_options(args)

@@ -5,6 +5,7 @@ that it does not depend on the number of ranks: 2(n-1)/n for all_reduce, (n-1)/n
 elements that are not what they should be. size and count are those of the whole: of the output of all_gather, of the input of the others.
 """
 import argparse
+import json
 import sys
 import time
 from dataclasses import dataclass
@@ -138,6 +139,7 @@ def main(words=None):
     p.add_argument("-f", "--stepfactor", type=int, default=4)
     p.add_argument("-n", "--iters", type=int, default=20)
     p.add_argument("--device", default="cpu")
+    p.add_argument("--json", action="store_true", help="print the record of each line as a JSON object instead of the table")
     add_options(p)
     args = p.parse_args(words)
     if args.stepfactor < 2 or args.iters < 1 or args.minbytes < 4:
@@ -148,7 +150,7 @@ def main(words=None):
     records = of_options(args) if first else None
     wrong_in_all = 0
     for name in args.collective or _NAMES:
-        if first:
+        if first and not args.json:
             print(f"# {name}: {n} ranks, transport {_transport()}, tensors on {args.device}")
             print(f"#{'size':>12} {'count':>12} {'type':>8} {'redop':>6} {'root':>6} {'time':>10} {'algbw':>8} {'busbw':>8} {'#wrong':>7}")
             print(f"#{'(B)':>12} {'(elements)':>12} {'':>8} {'':>6} {'':>6} {'(us)':>10} {'(GB/s)':>8} {'(GB/s)':>8} {'':>7}")
@@ -158,9 +160,10 @@ def main(words=None):
             wrong_in_all += wrong
             if first:
                 row = _Row(name, size, n, seconds, wrong)
-                print(row, flush=True)
+                record = row.record(args.device, _transport(), args.iters) if args.json or records is not None else None
+                print(json.dumps(record.to_dict()) if args.json else row, flush=True)
                 if records is not None:
-                    records.add(row.record(args.device, _transport(), args.iters))
+                    records.add(record)
             size *= args.stepfactor
     dist.destroy_process_group()
     return 1 if wrong_in_all else 0

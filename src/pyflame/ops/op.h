@@ -27,6 +27,8 @@ constexpr uint8_t kOneByOne = 40;
 // The GPU cost of a function that is too large for a kernel that contains all of them.
 constexpr uint8_t kLarge = 32;
 
+constexpr int8_t kNoInput = -1, kAnyInput = -2;
+
 struct OpInfo {
   const char* name;
   OpClass cls;
@@ -51,6 +53,9 @@ struct OpInfo {
   uint8_t gpu_cost = 1;             // the same in a GPU kernel, where exponentials are fast
   Work kind_of_work = Work::Other;  // elementwise ops: Elementwise; reductions: Reduction
   Autocast autocast = Autocast::AsGiven;
+  // The input whose small changes can change a float result by much, such as a condition or a divisor. kNoInput: none, the function is continuous wherever it
+  // is finite. Tuning judges what follows a product by a sample of its elements, where no op behind it jumps (runtime/sampled_epilogue.h).
+  int8_t jumps_in = kAnyInput;
 
   // A copy with one trait changed. It stands before its callers, or clang 14 does not find its body when it evaluates the table.
   template <class T>
@@ -74,6 +79,8 @@ struct OpInfo {
     return with(&OpInfo::cpu_cost, cpu).with(&OpInfo::gpu_cost, gpu);
   }
   constexpr OpInfo work(Work w) const { return with(&OpInfo::kind_of_work, w); }
+  constexpr OpInfo continuous(int8_t except = kNoInput) const { return with(&OpInfo::jumps_in, except); }
+  constexpr bool is_continuous_in(int input) const { return jumps_in != kAnyInput && jumps_in != input; }
   constexpr OpInfo lower() const { return with(&OpInfo::autocast, Autocast::Lower); }
   constexpr OpInfo wide() const { return with(&OpInfo::autocast, Autocast::Wide); }
 };

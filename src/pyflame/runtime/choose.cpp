@@ -374,8 +374,7 @@ class Trial {
   void take_sample() {
     try {
       sample_ = Sample::of(f_, k_);
-    } catch (const std::bad_alloc&) {  // there is none; the step itself may have the memory
-    } catch (const Error& error) {     // the step itself will say so
+    } catch (const Error& error) {  // the step itself will say so
       if (error.kind() == ErrorKind::Device) throw;
     }
   }
@@ -405,7 +404,7 @@ class Trial {
     for (const Difference& d : disputed(got)) {
       const SlotId slot = outputs_[d.place.output].slot;
       if (d.size <= 2 * sample_->most_allowed(slot)) continue;  // those that were added since allow more
-      const Sample::Added added = add_to_sample(slot, d.place.byte);
+      const Sample::Added added = sample_->add(slot, d.place.byte);
       if (added == Sample::Added::too_long) break;
       if (added == Sample::Added::unknown) return {d.part, ""};
       if (added == Sample::Added::open) continue;
@@ -423,14 +422,6 @@ class Trial {
       if (!sample_->is_open(outputs_[d.place.output].slot, d.place.byte)) all.add(d);
     });
     return all.take();
-  }
-
-  Sample::Added add_to_sample(SlotId slot, int64_t byte) {
-    try {
-      return sample_->add(slot, byte);
-    } catch (const std::bad_alloc&) {
-      return Sample::Added::too_long;
-    }
   }
 
   Sample::Difference difference_at_sample(const std::vector<char>& got) const {

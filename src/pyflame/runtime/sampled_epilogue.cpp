@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include "pyflame/compile/align.h"
 
@@ -26,7 +27,7 @@ class Lists {
     dispatch(list.dtype, [&]<class T>() {
       for (size_t i = 0; i < values.size(); ++i) put<T>(list, i, values[i]);
     });
-    made_[o.binding] = list;
+    made_[o.binding] = list, follows_[list.binding] = true;
   }
 
   void add_node(const Node& n) {
@@ -37,18 +38,14 @@ class Lists {
     for (Operand& o : list.ins)
       if (!o.is_param) o = input(o, n.outs[0].shape);
     list.outs[0] = add(n.outs[0]);
-    made_[n.outs[0].binding] = list.outs[0];
+    made_[n.outs[0].binding] = list.outs[0], follows_[list.outs[0].binding] = true;
     results_.push_back(list.outs[0]);
     graph_.nodes.push_back(std::move(list));
     group_.nodes.push_back(NodeId(graph_.nodes.size() - 1));
   }
 
   std::vector<std::vector<double>> run(Params params) {
-    const Problem problem{graph_, group_};
-    Indexed<BindingId, void*> pointers(bytes_.size());
-    for (const BindingId b : pointers_ids()) pointers[b] = bytes_[b.index()].data();
-    if (!group_.nodes.empty())
-      find_backend(DeviceType::reference)->impls(problem).back().make(problem)->run({pointers.data(), params, nullptr});
+    if (!group_.nodes.empty()) compute(group_, pointers(), params);
     std::vector<std::vector<double>> values;
     for (const Operand& o : results_) {
       std::vector<double>& to = values.emplace_back();
@@ -58,24 +55,30 @@ class Lists {
   }
 
   // After run(): of each node's result, what the roundings of its function and of those before it can make of it.
-  std::vector<std::vector<double>> roundings(Params params) const {
+  std::vector<std::vector<double>> roundings(Params params) {
     Indexed<BindingId, std::vector<double>> largest(bytes_.size()), error(bytes_.size());
-    for (const BindingId b : pointers_ids()) largest[b].assign(at_.size(), 0), error[b].assign(at_.size(), 0);
+    for (const BindingId b : bindings()) largest[b].assign(at_.size(), 0), error[b].assign(at_.size(), 0);
     std::vector<std::vector<double>> all;
     for (size_t n = 0; n < group_.nodes.size(); ++n) {
       const Node& node = graph_.nodes[group_.nodes[n]];
       const BindingId out = node.outs[0].binding;
-      for (size_t i = 0; i < at_.size(); ++i) {
-        largest[out][i] = std::fabs(value(node.outs[0], i, params));
-        double before = 0;
-        for (size_t k = 0; k < node.ins.size(); ++k) {
-          const Operand& in = node.ins[k];
-          largest[out][i] = std::max(largest[out][i], std::fabs(value(in, i, params)));
-          if (in.is_param) continue;
-          largest[out][i] = std::max(largest[out][i], largest[in.binding][i]);
-          if (error[in.binding][i] > 0) before += slope(node, k, i, params) * error[in.binding][i];
+      for (const Operand& in : node.ins)
+        for (size_t i = 0; i < at_.size(); ++i) {
+          const double before = in.is_param ? 0 : largest[in.binding][i];
+          largest[out][i] = std::max({largest[out][i], before, std::fabs(value(in, i, params))});
         }
-        error[out][i] = before + kRoundings * units_[n] * largest[out][i] + step(node, i, units_[n], params);
+      std::set<BindingId> followed;  // the product, and what follows from it
+      for (const Operand& in : node.ins)
+        if (!in.is_param && follows_[in.binding]) followed.insert(in.binding);
+      for (const BindingId in : followed) {
+        std::vector<double> off = error[in];  // the function also rounds its argument
+        for (size_t i = 0; i < at_.size(); ++i) off[i] += kRoundings * units_[n] * std::fabs(value(in, i));
+        const std::vector<double> changed = changes(group_.nodes[n], in, off, params);
+        for (size_t i = 0; i < at_.size(); ++i) error[out][i] += changed[i];
+      }
+      for (size_t i = 0; i < at_.size(); ++i) {
+        largest[out][i] = std::max(largest[out][i], std::fabs(value(out, i)));
+        error[out][i] += kRoundings * units_[n] * largest[out][i];
       }
       all.push_back(error[out]);
     }
@@ -89,35 +92,39 @@ class Lists {
     if (o.is_param) return params[o.param].as_f64();
     return element(o.dtype, bytes_[o.binding.index()].data() + i * static_cast<size_t>(dtype_size(o.dtype)));
   }
+  // Of a list of float64.
+  double value(BindingId b, size_t i) const {
+    return element(DType::float64, bytes_[b.index()].data() + i * sizeof(double));
+  }
 
-  // About the most by which a change of input k changes the result.
-  double slope(const Node& n, size_t k, size_t i, Params params) const {
-    const auto in = [&](size_t which) { return std::fabs(value(n.ins[which], i, params)); };
-    constexpr double kOfGates = 1.25;  // of GELU and SiLU, and of their gradients
-    switch (n.op) {
-      case OpId::exp: return std::fabs(value(n.outs[0], i, params));
-      case OpId::mul: return in(1 - k);
-      case OpId::div: return 1 / in(1);
-      case OpId::leaky_relu: return std::max(1.0, in(1));
-      case OpId::gelu:
-      case OpId::gelu_tanh:
-      case OpId::silu: return kOfGates;
-      case OpId::gelu_grad:
-      case OpId::gelu_tanh_grad:
-      case OpId::silu_grad: return k == 0 ? kOfGates * in(1) : kOfGates;
-      default: return 1;
+  // By how much a node's results change at the most where one of its lists is off by as much, in either direction.
+  std::vector<double> changes(NodeId node, BindingId in, const std::vector<double>& off, Params params) {
+    Group alone;
+    alone.nodes = {node};
+    const BindingId out = graph_.nodes[node].outs[0].binding;
+    std::vector<double> most(at_.size()), list(at_.size()), result(at_.size());
+    Indexed<BindingId, void*> with = pointers();
+    with[in] = list.data(), with[out] = result.data();
+    for (const double sign : {-1.0, 1.0}) {
+      for (size_t i = 0; i < at_.size(); ++i) list[i] = value(in, i) + sign * off[i];
+      compute(alone, with, params);
+      for (size_t i = 0; i < at_.size(); ++i) most[i] = wider(most[i], result[i] - value(out, i));
     }
+    return most;
   }
 
-  // What an exponential or the step of softplus at its threshold adds.
-  double step(const Node& n, size_t i, double unit, Params params) const {
-    if (n.op == OpId::exp)  // its argument is rounded, too
-      return kRoundings * unit * std::fabs(value(n.ins[0], i, params) * value(n.outs[0], i, params));
-    if (n.op != OpId::softplus) return 0;
-    return std::log1p(std::exp(-value(n.ins[2], i, params))) / std::fabs(value(n.ins[1], i, params));
+  void compute(const Group& group, const Indexed<BindingId, void*>& pointers, Params params) const {
+    const Problem problem{graph_, group};
+    find_backend(DeviceType::reference)->impls(problem).back().make(problem)->run({pointers.data(), params, nullptr});
   }
 
-  IdRange<BindingId> pointers_ids() const { return {BindingId(0), BindingId(bytes_.size())}; }
+  IdRange<BindingId> bindings() const { return {BindingId(0), BindingId(bytes_.size())}; }
+
+  Indexed<BindingId, void*> pointers() {
+    Indexed<BindingId, void*> all(bytes_.size());
+    for (const BindingId b : bindings()) all[b] = bytes_[b.index()].data();
+    return all;
+  }
 
   // A list of its elements.
   Operand add(const Operand& like) {
@@ -125,7 +132,7 @@ class Lists {
     o.dtype = !rounded_ && is_float(like.dtype) ? DType::float64 : like.dtype;
     o.shape = {static_cast<int64_t>(at_.size())}, o.strides = {1}, o.contiguous = true;
     o.binding = BindingId(bytes_.size());
-    bytes_.emplace_back(o.nbytes());
+    bytes_.emplace_back(o.nbytes()), follows_.push_back(false);
     graph_.slots.push_back({o.nbytes(), true, true, false});
     graph_.bindings.push_back({SlotId(graph_.slots.size() - 1)});
     return o;
@@ -161,49 +168,17 @@ class Lists {
   Graph graph_;
   Group group_;
   std::vector<std::vector<char>> bytes_;             // of each binding
+  Indexed<BindingId, bool> follows_;                 // the product, and what the nodes make of it
   Indexed<BindingId, std::optional<Operand>> made_;  // the list of what the product or a node has written
   std::vector<Operand> results_;
   std::vector<double> units_;  // in the last place of 1, of what each node is computed in
 };
 
-// Functions without a step. What follows a step can change by much where a right product changes by little.
-bool is_continuous(OpId op) {
-  switch (op) {
-    case OpId::cast:
-    case OpId::neg:
-    case OpId::abs:
-    case OpId::exp:
-    case OpId::tanh:
-    case OpId::sigmoid:
-    case OpId::relu:
-    case OpId::leaky_relu:
-    case OpId::gelu:
-    case OpId::gelu_tanh:
-    case OpId::silu:
-    case OpId::softplus:
-    case OpId::gelu_grad:
-    case OpId::gelu_tanh_grad:
-    case OpId::silu_grad:
-    case OpId::add:
-    case OpId::sub:
-    case OpId::mul:
-    case OpId::div:
-    case OpId::maximum:
-    case OpId::minimum:
-    case OpId::where: return true;
-    default: return false;
-  }
-}
-
-// The input that must not follow from the product, as the result has a step there; -1: none.
-int input_with_step(OpId op) { return op == OpId::where ? 0 : op == OpId::div ? 1 : -1; }
-
+// A function from floats to floats that is continuous. What follows a step can change by much where a right product changes by little.
 bool takes(const Node& n) {
-  if (n.outs.size() != 1 || !is_continuous(n.op) || !is_float(n.outs[0].dtype)) return false;
-  for (size_t k = 0; k < n.ins.size(); ++k) {
-    const bool is_condition = n.op == OpId::where && k == 0;
-    if (!n.ins[k].is_param && !is_condition && !is_float(n.ins[k].dtype)) return false;
-  }
+  if (n.outs.size() != 1 || n.info().jumps_in == kAnyInput || !is_float(n.outs[0].dtype)) return false;
+  for (size_t k = 0; k < n.ins.size(); ++k)
+    if (!n.ins[k].is_param && n.info().is_continuous_in(static_cast<int>(k)) && !is_float(n.ins[k].dtype)) return false;
   return true;
 }
 
@@ -224,7 +199,7 @@ std::optional<Epilogue> Epilogue::of(const Problem& p) {
       if (o.is_param) continue;
       const Operand* m = made[o.binding];
       if (m ? !same_geometry(o, *m) : !p.group.stores(o)) return std::nullopt;
-      if (m && static_cast<int>(k) == input_with_step(n.op)) return std::nullopt;
+      if (m && !n.info().is_continuous_in(static_cast<int>(k))) return std::nullopt;
     }
     made[n.outs[0].binding] = &n.outs[0];
     e.nodes_.push_back(&n);

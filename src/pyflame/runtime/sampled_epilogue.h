@@ -10,8 +10,8 @@ namespace pyflame::sampled {
 
 class Epilogue {
  public:
-  // Nothing: a node computes other elements than the product's, or is not one of the functions from floats to floats without a step. What follows from a
-  // comparison, a rounding or a random number has no bound.
+  // Nothing: a node computes other elements than the product's, or is no continuous function from floats to floats (OpInfo::jumps_in). What follows
+  // from a comparison, a rounding or a random number has no bound.
   static std::optional<Epilogue> of(const Problem& p);
 
   // The nodes, in order. A node whose sums are taken beside the product (Group::summed) is not among them.
@@ -21,7 +21,8 @@ class Epilogue {
                                        Pointers inputs, Params params) const;
 
   // How far each of them may be off because of the roundings of these functions alone: near a zero of one this is much more than a unit in the last place.
-  // 4 units in the last place of the largest value that leads to the element, for each function.
+  // For each function, 4 units in the last place of the largest value that leads to the element, and what it makes of the errors of its arguments: of those
+  // of the functions before it, and of 4 units in their own last place.
   std::vector<std::vector<double>> roundings(const std::vector<double>& product, const std::vector<Dims>& at,
                                              Pointers inputs, Params params) const;
 

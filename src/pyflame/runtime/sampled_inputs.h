@@ -1,5 +1,8 @@
 // Single elements of a step's operands in double, from the host's memory.
 #pragma once
+#include <algorithm>
+#include <cmath>
+
 #include "pyflame/base/philox.h"
 #include "pyflame/record/ir.h"
 #include "pyflame/tensor/dtype.h"
@@ -51,6 +54,11 @@ void for_indices(const Dims& shape, F&& f) {
     f(index);
     for (int d = shape.size() - 1; d >= 0 && ++index[d] == shape[d]; --d) index[d] = 0;
   }
+}
+
+// A spread that includes a difference; infinite where the difference is no number.
+inline double wider(double spread, double difference) {
+  return std::isfinite(difference) ? std::max(spread, std::fabs(difference)) : INFINITY;
 }
 
 }  // namespace pyflame::sampled

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "pyflame/runtime/sampled_attention.h"
+#include "pyflame/runtime/sampled_attention_grad.h"
 #include "pyflame/runtime/sampled_epilogue.h"
 #include "pyflame/runtime/sampled_sums.h"
 #include "pyflame/runtime/sums.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int64_t kMostElements = 256, kLeastElements = 64, kMostCorners = 32;
 constexpr int64_t kMostRows = 48, kLeastRows = 8;  // of attention
+constexpr int64_t kMostHeads = 4;                  // of keys, in its gradient
 constexpr int64_t kUsualWork = int64_t{1} << 24;   // multiplications
 constexpr int64_t kMostWork = int64_t{1} << 26;    // with those of elements that are added
 constexpr int64_t kMostBytes = int64_t{1} << 30;   // of a device's memory that are copied to the host
@@ -166,10 +168,6 @@ class SampledProduct {
     }
   }
 
-  static double wider(double spread, double difference) {
-    return std::isfinite(difference) ? std::max(spread, std::fabs(difference)) : INFINITY;
-  }
-
   size_t place(const Node* node) const {
     size_t i = 0;
     while (&p_.node(i) != node) ++i;
@@ -185,26 +183,37 @@ class SampledProduct {
   std::vector<double> values_, allowed_;  // of the product
 };
 
+bool is_packed(const Problem& p) { return p.root().op == OpId::varlen_attn; }
+
 std::vector<SampledElement> sampled_attention(const Problem& p, Pointers pointers, const AttentionRows& rows,
                                               const std::vector<Dims>& places) {
   const Operand &out = p.root().outs[0], &lse = p.root().outs[1];
   List list;
   for (const Dims& at : places) {
-    const auto row = rows.row(at[0], at[1], at[2]);
+    const auto row = rows.row(at);
     if (!row) continue;
-    if (is_stored(p, pointers, lse)) list.add(lse, at, row->lse, row->lse_allowed);
+    if (is_stored(p, pointers, lse)) list.add(lse, is_packed(p) ? Dims{at[1], at[0]} : at, row->lse, row->lse_allowed);
     if (!is_stored(p, pointers, out)) continue;
-    for (size_t i = 0; i < row->values.size(); ++i)
-      list.add(out, {at[0], at[1], at[2], static_cast<int64_t>(i)}, row->values[i], row->allowed[i]);
+    Dims index = at;
+    index.push_back(0);
+    for (size_t i = 0; i < row->values.size(); ++i) {
+      index[at.size()] = static_cast<int64_t>(i);
+      list.add(out, index, row->values[i], row->allowed[i]);
+    }
   }
   return list.take();
 }
 
+bool is_gradient(const Problem& p) { return p.root().op == OpId::attention_grad; }
+
+// Attention, also of packed sequences, or its gradient, with all tensors of one float dtype.
 bool is_attention(const Problem& p) {
   const Node& n = p.root();
-  if (p.size() != 1 || n.op != OpId::attention) return false;
-  for (size_t i = 0; i < 3; ++i)
-    if (n.ins[i].dtype != n.outs[0].dtype || !has_kernels(n.ins[i].dtype) || n.ins[i].shape.size() != 4) return false;
+  if (p.size() != 1 || (n.op != OpId::attention && !is_packed(p) && !is_gradient(p))) return false;
+  for (size_t i = 0; i < (is_gradient(p) ? 5 : 3); ++i)
+    if (n.ins[i].dtype != n.outs[0].dtype || !has_kernels(n.ins[i].dtype) ||
+        n.ins[i].shape.size() != (is_packed(p) ? 3 : 4))
+      return false;
   return is_float(n.outs[0].dtype);
 }
 
@@ -236,27 +245,100 @@ std::optional<Sampled> sampled_of(const Problem& p) {
   return s.epilogue ? std::optional(std::move(s)) : std::nullopt;
 }
 
-// The elements at one place, or at the usual ones. Adds its multiplications to `work`; with more than kMostWork together, there are none.
-std::vector<SampledElement> elements_at(const Problem& p, const Sampled& s, Pointers pointers, Params params,
-                                        const Dims* place, int64_t& work, double& greatest) {
-  const auto fits = [&](size_t places, int64_t each) {
-    const int64_t limit = kMostWork / std::max<int64_t>(1, each);
-    if (static_cast<int64_t>(places) > limit) return false;
-    work += static_cast<int64_t>(places) * each;
-    return work <= kMostWork;
-  };
+// Counts so many multiplications more. false: they are too many.
+bool afford(int64_t& work, int64_t times, int64_t each, int64_t most = kMostWork) {
+  if (times > (most - std::min(most, work)) / std::max<int64_t>(1, each)) return false;
+  work += times * each;
+  return true;
+}
+
+// Rows of dQ anywhere, and rows of dK and dV in a few heads, because the first one of a head needs what is known of all queries that see it.
+class SampledGradient {
+ public:
+  SampledGradient(const Problem& p, Pointers pointers, Params params, int64_t& work)
+      : p_(p), pointers_(pointers), rows_(p.root(), pointers, params), work_(work) {}
+
+  // false: it takes too long.
+  bool add(const SampledPlace& at) {
+    const Dims& i = at.index;
+    return at.operand == &p_.root().outs[0] ? add_query(i) : add_key({i[0], i[1], i[2]}, kMostWork);
+  }
+
+  void add_usual() {
+    const Dims &q = p_.root().ins[1].shape, &k = p_.root().ins[2].shape;
+    for (const Dims& at : chosen({q[0], q[1], q[2]}, affordable(kMostRows, kLeastRows, rows_.cost_of_query())))
+      if (!add_query(at)) return;
+    const int64_t most = work_ + kUsualWork,
+                  heads = std::min(k[0] * k[1], affordable(kMostHeads, 1, rows_.cost_of_head()));
+    for (const Dims& head : chosen({k[0], k[1]}, heads))
+      for (const Dims& key : chosen({1, 1, k[2]}, kMostRows / heads)) add_key({head[0], head[1], key[2]}, most);
+  }
+
+  std::vector<SampledElement> take() { return list_.take(); }
+
+ private:
+  bool add_query(const Dims& at) {
+    if (!afford(work_, 1, rows_.cost_of_query())) return false;
+    if (const auto row = rows_.query(at[0], at[1], at[2])) add_row(0, at, *row);
+    return true;
+  }
+  bool add_key(const Dims& at, int64_t most) {
+    if (!afford(work_, 1, rows_.cost_of_key(at[0], at[1], at[2]), most)) return false;
+    const auto rows = rows_.key(at[0], at[1], at[2]);
+    if (rows) add_row(1, at, rows->key), add_row(2, at, rows->value);
+    return true;
+  }
+  void add_row(size_t output, const Dims& at, const AttentionGradRows::Row& row) {
+    const Operand& o = p_.root().outs[output];
+    for (size_t i = 0; i < row.values.size() && is_stored(p_, pointers_, o); ++i)
+      list_.add(o, {at[0], at[1], at[2], static_cast<int64_t>(i)}, row.values[i], row.allowed[i]);
+  }
+
+  const Problem& p_;
+  const Pointers pointers_;
+  AttentionGradRows rows_;
+  int64_t& work_;
+  List list_;
+};
+
+// Without the last dim.
+Dims rows_shape(const Dims& shape) { return Dims(std::span(shape.begin(), static_cast<size_t>(shape.size() - 1))); }
+
+// The row of queries to which an element of the result or of the logsumexps belongs.
+Dims row_at(const Problem& p, const SampledPlace& place) {
+  if (place.operand != &p.root().outs[1]) return rows_shape(place.index);
+  return is_packed(p) ? Dims{place.index[1], place.index[0]} : place.index;
+}
+
+// Tiles go wrong at the ends of packed sequences, so a half of the rows behind the corners are last ones.
+std::vector<Dims> chosen_rows(const Problem& p, const AttentionRows& rows) {
+  const Dims shape = rows_shape(p.root().ins[0].shape);
+  std::vector<Dims> places = chosen(shape, affordable(kMostRows, kLeastRows, rows.cost()));
+  if (!is_packed(p) || static_cast<int64_t>(places.size()) == shape.numel()) return places;
+  for (size_t i = 5; i < places.size(); i += 2) places[i][0] = rows.last_of_sequence(places[i][0]);
+  return places;
+}
+
+// The elements at one place, or at the usual ones. Adds its multiplications to `work`. Nothing: with those before they are too many.
+std::optional<std::vector<SampledElement>> elements_at(const Problem& p, const Sampled& s, Pointers pointers,
+                                                       Params params, const SampledPlace* place, int64_t& work,
+                                                       double& greatest) {
+  if (is_gradient(p)) {
+    SampledGradient gradient(p, pointers, params, work);
+    if (!place) gradient.add_usual();
+    else if (!gradient.add(*place)) return std::nullopt;
+    return gradient.take();
+  }
   if (!s.sum) {
     const AttentionRows rows(p.root(), pointers, params);
-    const Dims& q = p.root().ins[0].shape;
-    const std::vector<Dims> places = place ? std::vector<Dims>{Dims{(*place)[0], (*place)[1], (*place)[2]}}
-                                           : chosen({q[0], q[1], q[2]}, affordable(kMostRows, kLeastRows, rows.cost()));
-    return fits(places.size(), rows.cost()) ? sampled_attention(p, pointers, rows, places)
-                                            : std::vector<SampledElement>{};
+    const std::vector<Dims> places = place ? std::vector<Dims>{row_at(p, *place)} : chosen_rows(p, rows);
+    if (!afford(work, static_cast<int64_t>(places.size()), rows.cost())) return std::nullopt;
+    return sampled_attention(p, pointers, rows, places);
   }
   const std::vector<Dims> places =
-      place ? std::vector<Dims>{*place}
+      place ? std::vector<Dims>{place->index}
             : chosen(p.root().outs[0].shape, affordable(kMostElements, kLeastElements, s.sum->terms));
-  if (!fits(places.size(), s.sum->terms)) return {};
+  if (!afford(work, static_cast<int64_t>(places.size()), s.sum->terms)) return std::nullopt;
   return SampledProduct(p, *s.sum, *s.epilogue, pointers, params).elements(places, greatest);
 }
 
@@ -266,7 +348,8 @@ std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers
   const std::optional<Sampled> s = sampled_of(p);
   int64_t work = 0;
   double greatest = 0;
-  return s ? elements_at(p, *s, pointers, params, nullptr, work, greatest) : std::vector<SampledElement>{};
+  auto all = s ? elements_at(p, *s, pointers, params, nullptr, work, greatest) : std::nullopt;
+  return all ? std::move(*all) : std::vector<SampledElement>{};
 }
 
 double SampledElement::error(double got) const {
@@ -274,6 +357,23 @@ double SampledElement::error(double got) const {
   if (!std::isfinite(off)) return INFINITY;
   return off == 0 ? 0 : off / allowed;
 }
+
+namespace {
+
+// What f returns, or nothing where the host has no memory for it. Then there is no sample; the step itself may have the memory.
+template <class F>
+auto with_memory(F f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    return {};
+  } catch (const Error& error) {  // of the reference implementation
+    if (error.kind() != ErrorKind::OutOfMemory) throw;
+    return {};
+  }
+}
+
+}  // namespace
 
 // What a step reads: copies, where the device's memory is not the host's.
 class Sample::Inputs {
@@ -325,31 +425,38 @@ Sample::Sample(Sample&&) noexcept = default;
 Sample& Sample::operator=(Sample&&) noexcept = default;
 
 std::optional<Sample> Sample::of(const Frame& f, size_t k) {
+  return with_memory([&] { return of_step(f, k); });
+}
+
+std::optional<Sample> Sample::of_step(const Frame& f, size_t k) {
   const Problem problem{f.program.graph, f.program.steps[k].group};
   std::optional<Sampled> sampled = sampled_of(problem);
   if (!sampled) return std::nullopt;
   Sample s(std::make_unique<Inputs>(f, problem, std::move(*sampled)));
   if (!s.inputs_->fit()) return std::nullopt;
-  s.place(elements_at(problem, s.inputs_->sampled, s.inputs_->pointers(), f.window.params.data(), nullptr, s.work_,
-                      s.greatest_));
+  s.compute(nullptr);
   return s.all_.empty() ? std::nullopt : std::optional(std::move(s));
 }
 
-void Sample::place(const std::vector<SampledElement>& elements) {
+bool Sample::compute(const SampledPlace* place) {
   const Frame& f = inputs_->frame;
-  for (const SampledElement& e : elements) {
+  const auto elements = elements_at(inputs_->problem, inputs_->sampled, inputs_->pointers(), f.window.params.data(),
+                                    place, work_, greatest_);
+  if (!elements) return false;
+  for (const SampledElement& e : *elements) {
     const SlotId slot = inputs_->problem.graph.bindings[e.binding].slot;
     if (!f.bases[slot]) continue;
     const int64_t start = static_cast<const char*>(f.pointers[e.binding]) - f.bases[slot];
     all_.push_back({slot, start + e.at * dtype_size(e.dtype), e});
   }
+  return true;
 }
 
 bool Sample::has(SlotId slot, int64_t byte) const {
   return std::any_of(all_.begin(), all_.end(), [&](const Placed& e) { return e.slot == slot && e.byte == byte; });
 }
 
-std::optional<Dims> Sample::index_of(SlotId slot, int64_t byte) const {
+std::optional<SampledPlace> Sample::place_of(SlotId slot, int64_t byte) const {
   const Frame& f = inputs_->frame;
   const Problem& p = inputs_->problem;
   for (size_t i = 0; i < p.size(); ++i)
@@ -358,20 +465,24 @@ std::optional<Dims> Sample::index_of(SlotId slot, int64_t byte) const {
       const int64_t offset = byte - (static_cast<const char*>(f.pointers[o.binding]) - f.bases[slot]);
       if (offset < 0 || offset % dtype_size(o.dtype) != 0) continue;
       const std::optional<Dims> index = index_at(o, offset / dtype_size(o.dtype));
-      if (index && (o.shape == p.root().outs[0].shape || is_attention(p))) return index;
+      if (index && (o.shape == p.root().outs[0].shape || is_attention(p))) return SampledPlace{&o, *index};
     }
   return std::nullopt;
 }
 
 Sample::Added Sample::add(SlotId slot, int64_t byte) {
+  // The sample of a gradient may lack dK and dV, so one that is not known there is not taken for right.
+  const Added missing = is_gradient(inputs_->problem) ? Added::unknown : Added::too_long;
+  return with_memory([&] { return std::optional(add_to(slot, byte, missing)); }).value_or(missing);
+}
+
+Sample::Added Sample::add_to(SlotId slot, int64_t byte, Added missing) {
   if (is_open(slot, byte)) return Added::open;
   if (has(slot, byte)) return Added::compared;
-  const std::optional<Dims> index = index_of(slot, byte);
-  if (!index) return Added::unknown;
-  place(elements_at(inputs_->problem, inputs_->sampled, inputs_->pointers(), inputs_->frame.window.params.data(),
-                    &*index, work_, greatest_));
+  const std::optional<SampledPlace> place = place_of(slot, byte);
+  if (!place) return Added::unknown;
+  if (!compute(&*place)) return missing;
   if (has(slot, byte)) return Added::compared;
-  if (work_ > kMostWork) return Added::too_long;
   open_.emplace(slot, byte);
   return Added::open;
 }
@@ -381,8 +492,9 @@ bool Sample::is_open(SlotId slot, int64_t byte) const {
   if (inputs_->sampled.sum) return false;
   const AttentionRows rows(inputs_->problem.root(), inputs_->pointers(), inputs_->frame.window.params.data());
   if (!rows.has_padding()) return false;
-  const std::optional<Dims> index = index_of(slot, byte);
-  return index && rows.is_padding((*index)[0], (*index)[1], (*index)[2]);
+  const std::optional<SampledPlace> at = place_of(slot, byte);
+  const bool of_query = at && (!is_gradient(inputs_->problem) || at->operand == &inputs_->problem.root().outs[0]);
+  return of_query && rows.is_padding(at->index[0], at->index[1], at->index[2]);
 }
 
 Sample::Difference Sample::difference(SlotId slot, const char* bytes) const {

@@ -24,6 +24,12 @@ struct SampledElement {
   double error(double got) const;
 };
 
+// The place of an element of an operand that the step writes.
+struct SampledPlace {
+  const Operand* operand;
+  Dims index;
+};
+
 // Elements of what the problem stores. Pointers are into the host's memory; those of stored results are not read. Empty: the problem is none of those
 // above, or no element has a bound, because all are infinite or NaN, or it takes too long. It takes at most 2^24 multiplications, or those of 64 elements or
 // 8 rows of attention if these are more, but not more than 2^26.
@@ -35,7 +41,7 @@ class Sample {
   ~Sample();
   Sample(Sample&&) noexcept;
   Sample& operator=(Sample&&) noexcept;
-  // Nothing: there is none. The step's inputs must be computed. Those of a device are copied: at most 1 GiB.
+  // Nothing: there is none, or no memory for it. The step's inputs must be computed. Those of a device are copied: at most 1 GiB.
   static std::optional<Sample> of(const Frame& frame, size_t k);
 
   struct Difference {
@@ -48,7 +54,7 @@ class Sample {
     compared,  // the element is one of the sample from now on
     open,      // it has no bound: what is there does not count
     unknown,   // no element is there that can be computed
-    too_long   // nothing more is computed: the sample has taken 2^26 multiplications
+    too_long   // it is not computed: the sample has taken 2^26 multiplications, or there is no memory
   };
   // Adds the element at a byte of a slot. Two results differ there, and one of them may be wrong.
   Added add(SlotId slot, int64_t byte);
@@ -65,10 +71,13 @@ class Sample {
   };
   class Inputs;
   explicit Sample(std::unique_ptr<Inputs> inputs);
-  void place(const std::vector<SampledElement>& elements);
+  static std::optional<Sample> of_step(const Frame& frame, size_t k);
+  // Adds the elements at one place, or at the usual ones. false: they take too long.
+  bool compute(const SampledPlace* place);
+  Added add_to(SlotId slot, int64_t byte, Added missing);
   bool has(SlotId slot, int64_t byte) const;
-  // The place in the result of the product, convolution or attention to which an element belongs.
-  std::optional<Dims> index_of(SlotId slot, int64_t byte) const;
+  // In a result of the product, convolution or attention.
+  std::optional<SampledPlace> place_of(SlotId slot, int64_t byte) const;
 
   std::unique_ptr<Inputs> inputs_;
   std::vector<Placed> all_;

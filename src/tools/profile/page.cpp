@@ -48,17 +48,33 @@ Cell rate_cell(const Json& value, std::string_view path) {
   return std::isfinite(n) ? cell(n, rate(n * 1e9, "B/s")) : cell("");
 }
 
-// What the work of the host is called.
-std::string unit_of(const Json& doc) { return flag(doc, "signals.operators") ? "operators" : "steps"; }
+bool on_host(const Json& doc) { return flag(doc, "signals.on_host"); }
+
+// What the work is called.
+std::string unit_of(const Json& doc) {
+  return !on_host(doc) ? "kernels" : flag(doc, "signals.operators") ? "operators" : "steps";
+}
+std::string one_of(const Json& doc) { return unit_of(doc).substr(0, unit_of(doc).size() - 1); }
+std::string capital(std::string word) {
+  word[0] = static_cast<char>(word[0] - 'a' + 'A');
+  return word;
+}
+
+// Rates of the document, which are in TFLOP/s, as they are shown.
+struct Rate {
+  explicit Rate(const Json& doc) : unit(on_host(doc) ? "GFLOP/s" : "TFLOP/s"), scale(on_host(doc) ? 1000 : 1) {}
+  std::string unit;
+  double scale;
+};
 
 Html categories(const Json& doc) {
   std::vector<Share> shares;
-  Table table("Time by kind of work", {"Kind", ">Share of the time", "", ">Time", ">Kernels"});
+  Table table("Time by kind of work", {"Kind", ">Share of the time", "", ">Time", ">" + capital(unit_of(doc))});
   for (const Json& c : list(doc, "categories")) {
     if (shares.size() == 40) break;
     const std::string name = str(c, "name", "unnamed");
     const double share = num(c, "share");
-    const std::string shown = name == "launch-bound" && flag(doc, "signals.on_host") ? "between " + unit_of(doc) : name;
+    const std::string shown = name == "launch-bound" && on_host(doc) ? "between " + unit_of(doc) : name;
     shares.push_back({shown, percent(share), share, color_of(name)});
     table.row({{swatch(color_of(name)) + text(shown)},
                share_cell(c, "share"),
@@ -165,8 +181,8 @@ std::vector<Roof> roofs(const Json& peaks) {
 }
 
 Html roofline(const Json& doc) {
-  if (flag(doc, "signals.on_host") && !(num(doc, "device.peaks.bandwidth_gbs") > 0))
-    return {};  // a CPU that was not measured
+  if (on_host(doc) && !(num(doc, "device.peaks.bandwidth_gbs") > 0)) return {};  // a CPU that was not measured
+  const Rate rate_of(doc);
   Chart c;
   c.width = 900;
   c.height = 430;
@@ -174,53 +190,56 @@ Html roofline(const Json& doc) {
   size_t index = 0;
   for (const Json& k : list(doc, "kernels")) {
     if (++index > kNumbered) break;
-    const double intensity = num(k, "roofline.intensity"), tflops = num(k, "roofline.tflops");
-    if (!(intensity > 1e-6) || !(tflops > 1e-9) || intensity > 1e9 || tflops > 1e9) continue;
+    const double intensity = num(k, "roofline.intensity"), reached = num(k, "roofline.tflops") * rate_of.scale;
+    if (!(intensity > 1e-6) || !(reached > 1e-9) || intensity > 1e9 || reached > 1e12) continue;
     low = std::min(low, intensity);
     high = std::max(high, intensity);
-    least = std::min(least, tflops);
-    c.marks.push_back({intensity, tflops, "", std::to_string(index),
-                       fmt::format("{}. {}: {:.3g} FLOP/B, {:.3g} TFLOP/s", index, str(k, "name"), intensity, tflops),
-                       fmt::format("c{}", color_of(str(k, "category")))});
+    least = std::min(least, reached);
+    c.marks.push_back(
+        {intensity, reached, "", std::to_string(index),
+         fmt::format("{}. {}: {:.3g} FLOP/B, {:.3g} {}", index, str(k, "name"), intensity, reached, rate_of.unit),
+         fmt::format("c{}", color_of(str(k, "category")))});
   }
   if (c.marks.empty()) return {};
-  const double gbs = num(doc, "device.peaks.bandwidth_gbs");
+  const double gbs = num(doc, "device.peaks.bandwidth_gbs"), slope = gbs / 1000 * rate_of.scale;
   low = std::pow(10, std::floor(std::log10(std::min(low, 0.5))));
   high = std::max(high, 1000.0) * 1.5;
   double top = 0;
   for (const Roof& r : roofs(object(doc, "device.peaks"))) {
-    Series roof{fmt::format("{} {:.4g} TFLOP/s", r.name, r.tflops), {}, "roof", false};
+    const double peak = r.tflops * rate_of.scale;
+    Series roof{fmt::format("{} {:.4g} {}", r.name, peak, rate_of.unit), {}, "roof", false};
     if (gbs > 0) {
-      roof.points.emplace_back(low, gbs / 1000 * low);
-      roof.points.emplace_back(r.tflops * 1000 / gbs, r.tflops);
-      high = std::max(high, r.tflops * 1000 / gbs * 3);
+      roof.points.emplace_back(low, slope * low);
+      roof.points.emplace_back(peak / slope, peak);
+      high = std::max(high, peak / slope * 3);
     } else {
-      roof.points.emplace_back(low, r.tflops);
+      roof.points.emplace_back(low, peak);
     }
-    top = std::max(top, r.tflops);
+    top = std::max(top, peak);
     c.series.push_back(std::move(roof));
   }
   high = std::pow(10, std::ceil(std::log10(high)));
   for (Series& s : c.series) s.points.emplace_back(high, s.points.back().second);
   c.x = {"FLOP per byte", true, low, high};
-  c.y = {"TFLOP/s", true, gbs > 0 ? std::min(least, gbs / 1000 * low) : least / 2,
+  c.y = {rate_of.unit, true, gbs > 0 ? std::min(least, slope * low) : least / 2,
          top > 0 ? top * 1.5 : std::numeric_limits<double>::quiet_NaN()};
-  c.title =
-      "Roofline: arithmetic per byte of each kernel, and the speed that it reaches. The table of kernels has the "
-      "figures.";
-  std::string caption =
-      "Numbers are ranks in the table below. Left of a roof's corner memory bandwidth limits a kernel, right of it "
-      "arithmetic "
-      "does.";
+  c.title = fmt::format(
+      "Roofline: arithmetic per byte of each {}, and the speed that it reaches. The table of {} has the figures.",
+      one_of(doc), unit_of(doc));
+  std::string caption = fmt::format(
+      "Numbers are ranks in the table below. Left of a roof's corner memory bandwidth limits a {}, right of it "
+      "arithmetic does.",
+      one_of(doc));
   if (gbs > 0) caption += fmt::format(" The slope is {} of bandwidth.", rate(gbs * 1e9, "B/s"));
   return el("div", "card", el("figure", "roomy", el("figcaption", "", caption) + chart(c)));
 }
 
 Html kernels(const Json& doc) {
-  const bool on_host = flag(doc, "signals.on_host");
+  const Rate rate_of(doc);
   const Json& all = list(doc, "kernels");
-  Table table("Kernels by time", {">#", "Kernel", "Kind", ">Share", "", ">Time", ">Calls", ">Mean", ">Max",
-                                  on_host ? ">GFLOP/s" : ">TFLOP/s", ">GB/s", ">Of its roof", "Bound by"});
+  Table table(capital(unit_of(doc)) + " by time",
+              {">#", capital(one_of(doc)), "Kind", ">Share", "", ">Time", ">Calls", ">Mean", ">Max", ">" + rate_of.unit,
+               ">GB/s", ">Of its roof", "Bound by"});
   double most = 0;
   for (const Json& k : all)
     if (const double share = num(k, "share"); std::isfinite(share)) most = std::max(most, share);
@@ -247,7 +266,7 @@ Html kernels(const Json& doc) {
                number_cell(k, "calls"),
                time_cell(k, "mean_us"),
                time_cell(k, "max_us"),
-               on_host ? gflops(k) : figure("roofline.tflops", "{:.1f}"),
+               on_host(doc) ? gflops(k) : figure("roofline.tflops", "{:.1f}"),
                figure("roofline.gbs", "{:.0f}"),
                share_cell(k, "roofline.of_peak"),
                cell(str(k, "roofline.bound"))});
@@ -255,13 +274,14 @@ Html kernels(const Json& doc) {
   Html out = roofline(doc) + table.html(table.rows() > 30 ? "tall bars" : "bars");
   const double names = num(doc, "kernel_names");
   if (names > static_cast<double>(table.rows()))
-    out += note(fmt::format("There are {:.0f} different names of kernels. The table has those that took the most time.",
-                            names));
+    out += note(fmt::format("There are {:.0f} different names of {}. The table has those that took the most time.",
+                            names, unit_of(doc)));
   return out;
 }
 
 Html gaps(const Json& doc) {
-  Table why("Why the GPU waited", {"Reason", ">Share of the time", ">Time", ">Gaps"});
+  Table why(on_host(doc) ? "Why nothing ran" : "Why the GPU waited",
+            {"Reason", ">Share of the time", ">Time", ">Gaps"});
   for (const Json& r : list(doc, "gap_reasons"))
     if (why.rows() < 50)
       why.row({cell(str(r, "why")), share_cell(r, "share"), time_cell(r, "us"), number_cell(r, "count")});
@@ -307,17 +327,18 @@ Html transfers(const Json& doc) {
 }
 
 Html tuned(const Json& doc) {
+  const Rate rate_of(doc);
   const Json& all = list(doc, "tuned");
   const bool any_stale = std::any_of(all.begin(), all.end(), [](const Json& t) { return has(t, "stale"); });
-  std::vector<std::string> titles = {"Problem", "Choice", ">Time", ">TFLOP/s", ">Of its roof", "Line"};
+  std::vector<std::string> titles = {"Problem", "Choice", ">Time", ">" + rate_of.unit, ">Of its roof", "Line"};
   if (any_stale) titles.push_back("Stale");
   Table table("Tuned problems", titles);
   for (const Json& t : all) {
     if (table.rows() == kTuned) break;
     const Json& roof = at(t, "roofline");
-    const double tflops = num(t, "tflops");
+    const double reached = num(t, "tflops") * rate_of.scale;
     table.row({cell(str(t, "problem")), code_cell(str(t, "choice", "not tuned"), 160), time_cell(t, "us"),
-               std::isfinite(tflops) ? cell(tflops, fmt::format("{:.1f}", tflops)) : cell(""),
+               std::isfinite(reached) ? cell(reached, fmt::format("{:.1f}", reached)) : cell(""),
                share_cell(roof, roof.is_object() ? "of_peak" : ""),
                cell(str(t, "file") + (has(t, "line") ? ":" + str(t, "line") : "")),
                has(t, "stale") ? Cell{badge("MED", str(t, "stale"))} : cell("")});
@@ -347,11 +368,11 @@ Html figures(const Json& doc) {
     return wall > 0 && std::isfinite(us) ? percent(us / wall) : std::string();
   };
   Html out = stat("wall time", wall > 0 ? microseconds(wall) : "");
-  const bool on_host = flag(doc, "signals.on_host");  // a trace of pf.profiler: of the host's steps
-  out += stat(on_host ? "in " + unit_of(doc) : "GPU busy", share("gpu_busy_us"), time_text(time, "gpu_busy_us"));
-  out += stat(on_host ? "between " + unit_of(doc) : "launch-bound", share("launch_bound_us"),
+  const bool host = on_host(doc);  // a trace of pf.profiler: of the host's steps
+  out += stat(host ? "in " + unit_of(doc) : "GPU busy", share("gpu_busy_us"), time_text(time, "gpu_busy_us"));
+  out += stat(host ? "between " + unit_of(doc) : "launch-bound", share("launch_bound_us"),
               time_text(time, "launch_bound_us"), num(time, "launch_bound_us") > 0.1 * wall ? "high" : "");
-  out += stat(on_host ? "waiting" : "idle", share("idle_us"), time_text(time, "idle_us"),
+  out += stat(host ? "waiting" : "idle", share("idle_us"), time_text(time, "idle_us"),
               num(time, "idle_us") > 0.1 * wall ? "high" : "");
   if (has(time, "steps.median_us")) {
     const double spread = num(time, "steps.spread");
@@ -360,7 +381,7 @@ Html figures(const Json& doc) {
   }
   if (has(time, "outside.events"))
     out += stat("outside of the steps", time_text(time, "outside.us"),
-                str(time, "outside.events") + " kernels and copies");
+                str(time, "outside.events") + " " + unit_of(doc) + " and copies");
   if (has(time, "set_up.us")) out += stat("set-up in first runs", time_text(time, "set_up.us"), "not counted");
   if (!list(doc, "tuned").empty()) out += stat("tuned problems", std::to_string(list(doc, "tuned").size()));
   return stats(out);
@@ -372,8 +393,8 @@ std::string html_page(const Json& document) {
   Page page;
   page.tool = "report";
   page.title = "PyFlame report: " + str(document, "inputs");
-  const bool on_host = flag(document, "signals.on_host"), operators = flag(document, "signals.operators");
-  page.headline = str(document, "verdict", on_host ? "Where the time went" : "Where the GPU time went");
+  const bool host = on_host(document);
+  page.headline = str(document, "verdict", host ? "Where the time went" : "Where the GPU time went");
   std::string device = str(document, "device.name", str(document, "device.gfx"));
   for (const std::string& part : {str(document, "format"), some(list(document, "inputs"), 3)})
     if (!part.empty()) device += (device.empty() ? "" : " · ") + part;
@@ -385,15 +406,11 @@ std::string html_page(const Json& document) {
       {"time", "Where the time went", "", categories(document)},
       {"advice", "What to do", "", finding_cards(list(document, "advice"), 100)},
       {"timeline", "Timeline", "", timeline_section(document, drawn)},
-      {"kernels",
-       !on_host    ? "Kernels"
-       : operators ? "Operators"
-                   : "Steps",
-       "", kernels(document)},
+      {"kernels", capital(unit_of(document)), "", kernels(document)},
       {"counters", "Hardware counters", "", counters_html(at(document, "counters"))},
-      {"gaps", on_host ? "Between " + unit_of(document) : "Gaps",
-       on_host ? "The times in which none ran, and what the host did."
-               : "The times without a kernel, and what the GPU waited for.",
+      {"gaps", host ? "Between " + unit_of(document) : "Gaps",
+       host ? "The times in which none ran, and what the host did."
+            : "The times without a kernel, and what the GPU waited for.",
        gaps(document)},
       {"transfers", "Copies and communication", "", transfers(document)},
       {"tuned", "Tuned problems", "", tuned(document)},

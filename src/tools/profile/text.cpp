@@ -28,6 +28,9 @@ std::string number_of(const json& v, const char* form = "{:.1f}") {
   return v.is_number() ? fmt::format(fmt::runtime(form), v.get<double>()) : "-";
 }
 
+// TFLOP/s of the document in GFLOP/s.
+std::string gflops_of(const json& v) { return v.is_number() ? number_of(v.get<double>() * 1000) : "-"; }
+
 // A trace of pf.profiler: its kernels are steps of the host.
 // A trace of pf.profiler with the host's times.
 bool on_host(const json& d) { return d["signals"].value("on_host", false); }
@@ -166,7 +169,7 @@ std::string kernels(const json& d, const Style& s) {
                                     view::count(k["calls"].get<double>()), time_of(k["mean_us"])};
     if (wide) row.push_back(shape(k["grid"]));
     if (on_host(d)) {
-      row.push_back(sized && r["flops"] > 0 ? number_of(r["tflops"].get<double>() * 1000) : "");
+      row.push_back(sized && r["flops"] > 0 ? gflops_of(r["tflops"]) : "");
       row.push_back(sized ? number_of(r["gbs"]) : "");
     } else if (roof) {
       row.push_back(sized ? number_of(r["tflops"]) : "");
@@ -251,11 +254,12 @@ std::string tuned(const json& d, const Style& s) {
     if (rows.size() >= most) break;
     const json& r = t["roofline"];
     const bool sized = r.is_object() && r.contains("of_peak");
-    rows.push_back({text_of(t["problem"], 70), text_of(t["choice"], 50), time_of(t["us"]), number_of(t["tflops"]),
+    rows.push_back({text_of(t["problem"], 70), text_of(t["choice"], 50), time_of(t["us"]),
+                    on_host(d) ? gflops_of(t["tflops"]) : number_of(t["tflops"]),
                     sized ? fmt::format("{:.0f} % {}", r["of_peak"].get<double>() * 100, text_of(r["bound"])) : ""});
     if (stale) rows.back().push_back(t["stale"].is_string() ? text_of(t["stale"], 60) : "");
   }
-  std::vector<std::string> titles = {"problem", "choice", ">time", ">TFLOP/s", ">roofline"};
+  std::vector<std::string> titles = {"problem", "choice", ">time", on_host(d) ? ">GFLOP/s" : ">TFLOP/s", ">roofline"};
   if (stale) titles.emplace_back("stale");
   out += view::table(s, titles, rows);
   if (d["tuned"].size() > most)

@@ -4,7 +4,10 @@
 // and on a GPU where there is one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <new>
 
 #include "pyflame/base/sqlite.h"
 #include "pyflame/compile/choices.h"
@@ -13,6 +16,22 @@
 #include "pyflame/runtime/device.h"
 #include "support/small_step.h"
 #include "support/temp_folder.h"
+
+namespace {
+
+thread_local int64_t g_allocations_left = -1;  // the one after so many fails; below 0: none
+
+}  // namespace
+
+// GCC takes them for those of the library where it inlines one of them alone.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  if (g_allocations_left >= 0 && g_allocations_left-- == 0) throw std::bad_alloc();
+  void* at = std::malloc(std::max<size_t>(1, bytes));
+  if (!at) throw std::bad_alloc();
+  return at;
+}
+[[gnu::noinline]] void operator delete(void* at) noexcept { std::free(at); }
+[[gnu::noinline]] void operator delete(void* at, size_t) noexcept { std::free(at); }
 
 namespace pyflame {
 namespace {
@@ -27,7 +46,11 @@ std::unique_ptr<Executable> make_right(const Problem& p) {
   return nullptr;
 }
 
-const Operand& result_of(const Problem& p) { return p.node(p.size() - 1).outs[0]; }
+// The last one of an attention's gradients, of three: dV.
+const Operand& result_of(const Problem& p) {
+  const Node& last = p.node(p.size() - 1);
+  return last.outs[last.op == OpId::attention_grad ? 2 : 0];
+}
 
 class Wrong final : public Executable {
  public:
@@ -134,11 +157,9 @@ class OneStep {
   OneStep(const OneStep&) = delete;
   OneStep& operator=(const OneStep&) = delete;
 
-  std::optional<Replacement> tune() {
-    void* none = nullptr;
-    const Frame frame{program_, window_, memory_, pointers_, bases_, nullptr, memory_ ? memory_->fault() : nullptr,
-                      0,        &none};
-    return time_entries(frame, 0);
+  std::optional<Replacement> tune() { return time_entries(frame(), 0); }
+  Frame frame() {
+    return {program_, window_, memory_, pointers_, bases_, nullptr, memory_ ? memory_->fault() : nullptr, 0, &none_};
   }
 
  private:
@@ -166,6 +187,7 @@ class OneStep {
   Indexed<BindingId, void*> pointers_;
   Indexed<SlotId, char*> bases_;
   std::vector<void*> allocated_;
+  void* none_ = nullptr;
 };
 
 // --- the problems
@@ -195,6 +217,20 @@ void attention(SmallStep& s, DType d) {
          AttentionAttrs{1, 0});
 }
 
+void packed_attention(SmallStep& s, DType d) {
+  const Dims shape{80, 4, 32}, keys{80, 2, 32};
+  s.node(OpId::varlen_attn,
+         {s.input(d, shape), s.input(d, keys), s.input(d, keys), s.numbers({0, 30, 80}), s.numbers({0, 30, 80}),
+          s.number(0.2), s.number(50), s.number(50)},
+         shape, AttentionAttrs{1, 0});
+}
+
+void attention_gradient(SmallStep& s, DType d) {
+  const Dims shape{2, 4, 40, 32}, keys{2, 2, 40, 32};
+  s.attention_gradient({s.input(d, shape), s.input(d, keys), s.input(d, keys), s.number(0.2), s.number(40)},
+                       AttentionAttrs{1, 0});
+}
+
 const std::map<std::string, void (*)(SmallStep&)> kProblems = {
     {"LargeProduct", [](SmallStep& s) { product(s, DType::float32, 400, 400, 400); }},
     {"ProductWithALargeResult", [](SmallStep& s) { product(s, DType::bfloat16, 3000, 4, 3000); }},
@@ -206,6 +242,9 @@ const std::map<std::string, void (*)(SmallStep&)> kProblems = {
     {"GradientOfWeights", [](SmallStep& s) { convolution(s, OpId::conv2d_grad_weight); }},
     {"Float16Attention", [](SmallStep& s) { attention(s, DType::float16); }},
     {"BFloat16Attention", [](SmallStep& s) { attention(s, DType::bfloat16); }},
+    {"BFloat16PackedAttention", [](SmallStep& s) { packed_attention(s, DType::bfloat16); }},
+    {"Float16AttentionGradient", [](SmallStep& s) { attention_gradient(s, DType::float16); }},
+    {"BFloat16AttentionGradient", [](SmallStep& s) { attention_gradient(s, DType::bfloat16); }},
 };
 // Problems with an element that two right results may have differently.
 void padded_attention(SmallStep& s) {
@@ -376,6 +415,38 @@ TEST_P(WrongEntries, WhereAllAreWrongNoneIsTheTruth) {
   EXPECT_FALSE(tune(kWrong, {&kAlsoWrong}));
   EXPECT_NE(said_.find("no other implementation is right"), std::string::npos) << said_;
   expect_wrong("wrong"), expect_wrong("also wrong");
+}
+
+// Whichever allocation fails: the step itself may have the memory.
+TEST(WrongEntriesWithoutMemory, ThereIsNoSample) {
+  for (const char* name : {"LargeProduct", "Float16Epilogue", "BFloat16Attention", "BFloat16AttentionGradient"}) {
+    SCOPED_TRACE(name);
+    SmallStep small;
+    kProblems.at(name)(small);
+    OneStep step(small, Device(), kRight, {});
+    const Frame frame = step.frame();
+    std::optional<Sample> sample;
+    for (int64_t n = 0; !sample; n += 1 + n / 4) {
+      g_allocations_left = n;
+      ASSERT_NO_THROW(sample = Sample::of(frame, 0)) << n;
+      const bool failed = g_allocations_left < 0;
+      g_allocations_left = -1;
+      ASSERT_EQ(failed, !sample) << n;
+    }
+    const Operand& o = result_of(small.problem());
+    const SlotId slot = small.graph().slot(o);
+    const int64_t byte = (o.numel() - 1 - before_last_inside(o)) * dtype_size(o.dtype);
+    for (int64_t n = 0; n < 1000; n += 1 + n / 4) {
+      g_allocations_left = n;
+      Sample::Added added = Sample::Added::open;
+      ASSERT_NO_THROW(added = sample->add(slot, byte)) << n;
+      const bool failed = g_allocations_left < 0;
+      g_allocations_left = -1;
+      if (!failed) break;
+      EXPECT_NE(added, Sample::Added::open) << n;
+    }
+    EXPECT_EQ(sample->add(slot, byte), Sample::Added::compared);
+  }
 }
 
 std::vector<std::string> names(bool on_gpu) {

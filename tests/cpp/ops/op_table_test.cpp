@@ -41,6 +41,11 @@ TEST(OpTable, TraitsAgree) {
     EXPECT_TRUE(info.overwritten < 0 || info.overwritten < info.arity) << info.name;
     EXPECT_TRUE(!info.index_matters || info.cls == OpClass::Source) << info.name;
     EXPECT_TRUE(info.param_count == 0 || is_elementwise(info.cls)) << info.name;
+    const bool continuous = info.jumps_in != kAnyInput;
+    EXPECT_TRUE(!continuous || (is_elementwise(info.cls) && info.arity > 0 && !info.bool_result &&
+                                !info.integers_only && !info.bits_kept))
+        << info.name << ": a step, or no function of floats";
+    EXPECT_TRUE(info.jumps_in < 0 || info.jumps_in < info.arity) << info.name;
     EXPECT_TRUE(info.cpu_cost >= 1 && info.gpu_cost >= 1) << info.name;
   }
 }

@@ -171,6 +171,85 @@ TEST(Samples, FunctionsWithAStepHaveNone) {
   EXPECT_FALSE(sample_of(OpId::maximum, true).empty());
 }
 
+// Each op of the table behind a product that is its input k; a numbered one for each param.
+std::vector<SampledElement> sample_behind(OpId op, int k) {
+  SmallStep s;
+  const OpInfo& info = op_info(op);
+  const Operand a = s.input(DType::bfloat16, {40, 64}), b = s.input(DType::bfloat16, {64, 50});
+  const Operand product = s.node(OpId::matmul, {a, b}, {40, 50}, MatmulAttrs{}, true);
+  std::vector<Operand> ins;
+  for (int i = 0; i < info.arity; ++i)
+    ins.push_back(i == k ? product : s.input(op == OpId::where && i == 0 ? DType::bool_ : DType::bfloat16, {40, 50}));
+  for (int i = 0; i < info.param_count; ++i) ins.push_back(s.number(0.5));
+  s.node(op, ins, {40, 50});
+  return s.sample();
+}
+
+TEST(Samples, EachContinuousOpHasOneAndNoOtherOne) {
+  int continuous = 0;
+  for (int i = 0; i < kNumOps; ++i) {
+    const OpInfo& info = kOps[i];
+    if (!is_elementwise(info.cls)) continue;
+    for (int k = 0; k < info.arity; ++k) {
+      const bool expected = info.is_continuous_in(k);
+      EXPECT_EQ(!sample_behind(static_cast<OpId>(i), k).empty(), expected) << info.name << ", input " << k;
+      continuous += expected;
+    }
+  }
+  EXPECT_GE(continuous, 20);
+}
+
+// The most by which an op's result changes where its input k changes by 1e-9, for numbers from -4 to 4 and whole ones among them.
+double largest_step(OpId op, int k) {
+  constexpr int64_t kNumbers = 513;
+  constexpr double kNear = 1e-9;
+  SmallStep s;
+  const OpInfo& info = op_info(op);
+  std::vector<Operand> ins;
+  for (int i = 0; i < info.arity; ++i) {
+    const bool condition = op == OpId::where && i == 0;
+    ins.push_back(s.input(condition ? DType::bool_ : DType::float64, {3, kNumbers}));
+    s.change(ins.back(), [=](const Dims& at, double) {
+      if (condition) return static_cast<double>(at[1] % 2);
+      return i == k ? static_cast<double>(at[1] - kNumbers / 2) / 64 + static_cast<double>(at[0] - 1) * kNear : 1.5;
+    });
+  }
+  for (int i = 0; i < info.param_count; ++i) ins.push_back(s.number(i == 0 ? 0.5 : 20));
+  s.node(op, ins, {3, kNumbers});
+  s.run();
+  const auto* y = reinterpret_cast<const double*>(s.memory()[s.result().binding.index()].data());
+  double most = 0;
+  for (int64_t row = 0; row < 2; ++row)
+    for (int64_t i = 0; i < kNumbers; ++i)
+      most = std::max(most, std::fabs(y[(row + 1) * kNumbers + i] - y[row * kNumbers + i]));
+  return most;
+}
+
+TEST(Samples, ContinuousOpsHaveNoStep) {
+  for (int i = 0; i < kNumOps; ++i)
+    for (int k = 0; k < kOps[i].arity; ++k)
+      if (kOps[i].is_continuous_in(k)) {
+        EXPECT_LT(largest_step(static_cast<OpId>(i), k), 1e-6) << kOps[i].name << ", input " << k;
+      }
+  for (const OpId op : {OpId::floor, OpId::ceil, OpId::round, OpId::sign})
+    EXPECT_GE(largest_step(op, 0), 1) << op_name(op);
+  EXPECT_GE(largest_step(OpId::div, 1), 1);
+}
+
+// The errors before a function grow by its slope: what an implementation that rounds the argument of an exponential computes is right.
+TEST(Samples, ErrorsGrowBySlopes) {
+  SmallStep s;
+  const Operand a = s.input(DType::float32, {40, 64}), b = s.input(DType::float32, {64, 50});
+  Operand x = s.node(OpId::matmul, {a, b}, {40, 50}, MatmulAttrs{}, true);
+  x = s.node(OpId::add, {x, s.number(50, DType::float32)}, {40, 50}, NoAttrs{}, true);
+  x = s.node(OpId::exp, {x}, {40, 50});
+  const auto sample = s.sample();
+  EXPECT_FALSE(sample.empty());
+  const double rounded = 50 * 0x1p-23;
+  EXPECT_LE(s.distance_where([=](const Dims&, double y) { return y * (1 + rounded); }, sample), 1);
+  EXPECT_GT(s.distance_where([=](const Dims&, double y) { return y * (1 + 100 * rounded); }, sample), 1);
+}
+
 TEST(Samples, ACastToIntegersHasNone) {
   SmallStep s;
   const Operand a = s.input(DType::float32, {40, 64}), b = s.input(DType::float32, {64, 50});
@@ -317,6 +396,211 @@ TEST(Samples, AttentionWithSmallProbabilitiesOfFloat16) {
   EXPECT_GT(s.distance_with(
                 v, [](const Dims&, double) { return 1e-3; }, sample),
             1);
+}
+
+// An empty sequence is between the others; the last one has more keys than queries.
+TEST(Samples, AttentionOfPackedSequences) {
+  for (const DType d : kFloats)
+    for (const int64_t causal : {0, 1}) {
+      SCOPED_TRACE(fmt::format("{}{}", dtype_name(d), causal ? ", causal" : ""));
+      SmallStep s;
+      const Dims result{60, 4, 16};
+      const Operand q = s.input(d, result, {16, 60 * 16, 1}), k = s.input(d, {70, 2, 16}), v = s.input(d, {70, 2, 16});
+      s.node(
+          OpId::varlen_attn,
+          {q, k, v, s.numbers({0, 20, 20, 60}), s.numbers({0, 20, 20, 70}), s.number(0.25), s.number(40), s.number(50)},
+          result, AttentionAttrs{causal, 0});
+      const auto sample = s.sample();
+      EXPECT_EQ(sample.size(), 48 * 17U);
+      expect_wrong_places_found(s, sample);
+      EXPECT_GT(s.distance_with(k, zero_from(0, 66), sample), 1) << "the last keys";
+      EXPECT_GT(s.distance_with(v, zero_from(0, 66), sample), 1) << "the last values";
+      EXPECT_GT(s.distance_with(
+                    k, [](const Dims& i, double x) { return i[0] == 19 ? -x : x; }, sample),
+                1)
+          << "the last key of the first sequence";
+    }
+}
+
+TEST(Samples, PackedSequencesWithWrongOffsetsHaveNone) {
+  for (const std::vector<int64_t>& wrong : {std::vector<int64_t>{0, 8, 6, 10}, {0, 4, 4, 9}, {1, 4, 4, 10}}) {
+    SmallStep s;
+    const Dims shape{10, 2, 16};
+    const DType d = DType::bfloat16;
+    s.node(OpId::varlen_attn,
+           {s.input(d, shape), s.input(d, shape), s.input(d, shape), s.numbers(wrong), s.numbers({0, 4, 4, 10}),
+            s.number(0.25), s.number(10), s.number(10)},
+           shape, AttentionAttrs{0, 0});
+    EXPECT_TRUE(s.sample().empty());
+  }
+}
+
+struct GradientCase {
+  const char* name;
+  Dims q, k;
+  int64_t causal;
+  bool masked, padded;
+  int64_t keys;
+};
+const GradientCase kGradients[] = {
+    {"whole", {2, 2, 40, 16}, {2, 2, 40, 16}, 0, false, false, 40},
+    {"causal", {2, 2, 40, 16}, {2, 2, 40, 16}, 1, false, false, 40},
+    {"grouped heads, causal, behind a cache", {1, 6, 20, 32}, {1, 2, 40, 32}, 1, false, false, 37},
+    {"a mask", {2, 2, 33, 16}, {2, 1, 40, 16}, 0, true, false, 40},
+    {"padding", {2, 2, 40, 16}, {2, 2, 40, 16}, 0, true, true, 40},
+};
+
+void gradient(SmallStep& s, DType d, const GradientCase& c) {
+  std::vector<Operand> ins{s.input(d, c.q), s.input(d, c.k), s.input(d, c.k)};
+  if (c.padded) {
+    ins.push_back(s.input(d, {c.q[0], 1, 1, c.k[2]}));
+    s.change(ins.back(), [](const Dims& i, double) { return i[0] == 0 && i[3] >= 30 ? -INFINITY : 0; });
+  } else if (c.masked) {
+    ins.push_back(s.input(d, {1, 1, c.q[2], c.k[2]}));
+  }
+  ins.push_back(s.number(0.25)), ins.push_back(s.number(static_cast<double>(c.keys)));
+  s.attention_gradient(ins, AttentionAttrs{c.causal, c.masked, 0, c.padded});
+}
+
+bool has_sample_of(const std::vector<SampledElement>& sample, const Operand& o) {
+  return std::any_of(sample.begin(), sample.end(), [&](const SampledElement& e) { return e.binding == o.binding; });
+}
+
+TEST(Samples, AttentionsGradient) {
+  for (const DType d : kFloats)
+    for (const GradientCase& c : kGradients) {
+      SCOPED_TRACE(fmt::format("{}, {}", dtype_name(d), c.name));
+      SmallStep s;
+      gradient(s, d, c);
+      const auto sample = s.sample();
+      const auto outs = s.outputs();
+      for (const Operand& o : outs) {
+        SCOPED_TRACE(fmt::format("output of shape {}, {}", o.shape.str(), o.binding.index()));
+        EXPECT_TRUE(has_sample_of(sample, o));
+        EXPECT_LE(s.distance_where(
+                      o, [](const Dims&, double x) { return x; }, sample),
+                  1);
+        EXPECT_GT(s.distance_where(
+                      o, [](const Dims&, double x) { return 2 * x; }, sample),
+                  1);
+        EXPECT_GT(s.distance_where(
+                      o, [](const Dims&, double) { return 0; }, sample),
+                  1);
+        EXPECT_GT(s.distance_where(
+                      o, [](const Dims&, double) { return NAN; }, sample),
+                  1);
+      }
+      if (c.padded) continue;
+      const auto& ins = s.graph().nodes.back().ins;
+      EXPECT_GT(s.distance_with(ins[3], zero_from(2, 32), sample), 1) << "the last values";
+      EXPECT_GT(s.distance_with(ins[0], zero_from(2, c.q[2] - 4), sample), 1) << "the last queries";
+    }
+}
+
+// Dividing by the forward pass's logsumexp and taking delta from its output, in 16 bits, is right, and so is computing both anew.
+TEST(Samples, AttentionsGradientFromTheStoredOutput) {
+  for (const DType d : {DType::float32, DType::float16, DType::bfloat16}) {
+    SCOPED_TRACE(dtype_name(d));
+    SmallStep s;
+    const Dims shape{1, 1, 24, 16};
+    const int64_t t = shape[2], dim = shape[3];
+    s.attention_gradient({s.input(d, shape), s.input(d, shape), s.input(d, shape), s.number(0.25), s.number(24)},
+                         AttentionAttrs{0, 0});
+    const auto sample = s.sample();
+    const Node& n = s.graph().nodes.back();
+    const auto at = [&](const Operand& o, int64_t row, int64_t i) {
+      return test::read_element(o.dtype, s.memory()[o.binding.index()].data() + (row * dim + i) * dtype_size(o.dtype));
+    };
+    const auto rounded = [&](double x) {
+      char bytes[8];
+      test::write_element(d, bytes, x);
+      return test::read_element(d, bytes);
+    };
+    std::vector<std::vector<double>> results(3, std::vector<double>(static_cast<size_t>(t * dim)));
+    for (int64_t r = 0; r < t; ++r) {
+      double delta = 0;
+      for (int64_t i = 0; i < dim; ++i) delta += at(n.ins[0], r, i) * at(n.ins[4], r, i);
+      const double lse = test::read_element(DType::float32, s.memory()[n.ins[5].binding.index()].data() + r * 4);
+      for (int64_t key = 0; key < t; ++key) {
+        double score = 0, dot = 0;
+        for (int64_t i = 0; i < dim; ++i)
+          score += rounded(at(n.ins[1], r, i) * 0.25) * at(n.ins[2], key, i),
+              dot += at(n.ins[0], r, i) * at(n.ins[3], key, i);
+        const double weight = rounded(std::exp(score - lse)), slope = rounded(weight * (dot - delta));
+        for (int64_t i = 0; i < dim; ++i) {
+          results[0][static_cast<size_t>(r * dim + i)] += slope * at(n.ins[2], key, i) * 0.25;
+          results[1][static_cast<size_t>(key * dim + i)] += slope * rounded(at(n.ins[1], r, i) * 0.25);
+          results[2][static_cast<size_t>(key * dim + i)] += weight * at(n.ins[0], r, i);
+        }
+      }
+    }
+    const auto outs = s.outputs();
+    for (size_t o = 0; o < 3; ++o)
+      s.change(outs[o], [&](const Dims& i, double) { return results[o][static_cast<size_t>(i[2] * dim + i[3])]; });
+    EXPECT_LE(s.distance(sample), 1);
+    EXPECT_GT(s.distance(sample), 0);
+  }
+}
+
+TEST(Samples, AttentionsGradientWithSomethingNotFiniteHasNoBoundThere) {
+  SmallStep s;
+  const Dims shape{2, 2, 40, 16};
+  const Operand q = s.input(DType::bfloat16, shape), k = s.input(DType::bfloat16, shape),
+                v = s.input(DType::bfloat16, shape);
+  s.change(v, [](const Dims& i, double x) { return i[0] == 1 && i[1] == 0 && i[2] == 3 ? INFINITY : x; });
+  s.attention_gradient({q, k, v, s.number(0.25), s.number(40)}, AttentionAttrs{0, 0});
+  const auto sample = s.sample();
+  EXPECT_FALSE(sample.empty());
+  for (const SampledElement& e : sample) EXPECT_FALSE(e.index[0] == 1 && e.index[1] == 0) << e.index.str();
+}
+
+// A query that is padding need not be computed, so what it adds to dK and dV is open unless it is 0.
+TEST(Samples, GradientsOfKeysThatPaddingSees) {
+  for (const bool zero : {false, true}) {
+    SmallStep s;
+    gradient(s, DType::bfloat16, kGradients[4]);
+    const Node& n = s.graph().nodes.back();
+    if (zero) s.change(n.ins[0], [](const Dims& i, double x) { return i[0] == 0 && i[2] >= 30 ? 0 : x; });
+    bool first = false;
+    for (const SampledElement& e : s.sample()) {
+      if (e.binding == n.outs[0].binding) EXPECT_FALSE(e.index[0] == 0 && e.index[2] >= 30) << e.index.str();
+      else first = first || e.index[0] == 0;
+    }
+    EXPECT_EQ(first, zero);
+  }
+}
+
+// The bound follows from the stored output, so there is none where that is not the attention's.
+TEST(Samples, GradientsOfAWrongAttentionHaveNone) {
+  for (const size_t input : {4, 5}) {
+    SmallStep s;
+    gradient(s, DType::bfloat16, kGradients[0]);
+    const auto& ins = s.graph().nodes.back().ins;
+    s.change(ins[0], [](const Dims&, double x) { return std::fabs(x) + 0.5; });  // nothing cancels
+    s.change(ins[input], [](const Dims& i, double x) { return i[1] == 0 ? x + 10 : x; });
+    const auto sample = s.sample();
+    EXPECT_FALSE(sample.empty());
+    for (const SampledElement& e : sample) EXPECT_EQ(e.index[1], 1) << e.index.str();
+  }
+}
+
+// What all queries see takes too long; the last key of a causal one does not.
+TEST(Samples, GradientsOfKeysThatTakeTooLongHaveNone) {
+  for (const int64_t causal : {0, 1}) {
+    SmallStep s;
+    const Dims shape{1, 1, 1200, 16};
+    const DType d = DType::bfloat16;
+    s.attention_gradient({s.input(d, shape), s.input(d, shape), s.input(d, shape), s.number(0.25), s.number(1200)},
+                         AttentionAttrs{causal, 0});
+    const auto sample = s.sample();
+    const auto outs = s.outputs();
+    EXPECT_TRUE(has_sample_of(sample, outs[0]));
+    EXPECT_EQ(has_sample_of(sample, outs[1]), causal != 0);
+    for (const SampledElement& e : sample)
+      if (e.binding != outs[0].binding) {
+        EXPECT_GT(e.index[2], 600);
+      }
+  }
 }
 
 TEST(Samples, SumsThatTakeTooLongHaveNone) {

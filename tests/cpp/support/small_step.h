@@ -51,6 +51,12 @@ class SmallStep {
     });
     return o;
   }
+  // int32, in one dim.
+  Operand numbers(const std::vector<int64_t>& values) {
+    const Operand o = input(DType::int32, {static_cast<int64_t>(values.size())});
+    change(o, [&](const Dims& i, double) { return static_cast<double>(values[static_cast<size_t>(i[0])]); });
+    return o;
+  }
   Operand number(double x, DType d = DType::float64) {
     Operand o;
     o.is_param = true, o.dtype = d, o.param = ParamId(params_.size());
@@ -65,17 +71,39 @@ class SmallStep {
       const auto* words = reinterpret_cast<const int64_t*>(&attrs);
       n.attrs.assign(words, words + sizeof(Attrs) / sizeof(int64_t));
     }
-    n.outs = {tensor(n.ins[0].dtype, shape, contiguous_strides(shape))};
+    n.outs = {tensor(n.ins[op == OpId::where ? 1 : 0].dtype, shape, contiguous_strides(shape))};
     if (op == OpId::attention) {
       const Dims rows{shape[0], shape[1], shape[2]};
       n.outs.push_back(tensor(DType::float32, rows, contiguous_strides(rows)));
     }
+    if (op == OpId::varlen_attn)
+      n.outs.push_back(tensor(DType::float32, {shape[1], shape[0]}, contiguous_strides({shape[1], shape[0]})));
+    if (op == OpId::attention_grad)
+      for (const size_t i : {2, 3})
+        n.outs.push_back(tensor(n.ins[i].dtype, n.ins[i].shape, contiguous_strides(n.ins[i].shape)));
     group_.elided[n.outs[0].binding] = elided;
     graph_.nodes.push_back(n);
     group_.nodes.push_back(NodeId(graph_.nodes.size() - 1));
-    group_.kind = graph_.nodes.size() > 1 ? GroupKind::Epilogue : GroupKind::Single;
+    group_.kind = group_.nodes.size() > 1 ? GroupKind::Epilogue : GroupKind::Single;
     return result_ = n.outs[0];
   }
+  // The gradient of an attention: (q, k, v, mask?, scale, keys). What the reference computes of the attention is an input. The result is dQ; the outputs are
+  // dQ, dK and dV.
+  Operand attention_gradient(const std::vector<Operand>& ins, AttentionAttrs attrs) {
+    const DType d = ins[0].dtype;
+    const Dims shape = ins[0].shape;
+    const Operand grad = input(d, shape);
+    const Group before = group_;
+    group_.nodes.clear();
+    node(OpId::attention, ins, shape, attrs);
+    run();
+    const std::vector<Operand> made = graph_.nodes.back().outs;
+    group_.nodes = before.nodes;
+    std::vector<Operand> all{grad, ins[0], ins[1], ins[2], made[0], made[1]};
+    all.insert(all.end(), ins.begin() + 3, ins.end());
+    return node(OpId::attention_grad, all, shape, attrs);
+  }
+  const std::vector<Operand>& outputs() const { return graph_.nodes.back().outs; }
 
   using Change = std::function<double(const Dims& index, double value)>;
   void change(const Operand& o, const Change& f) {
@@ -108,8 +136,11 @@ class SmallStep {
   }
   // The same where a result is right but for some elements.
   double distance_where(const Change& f, const std::vector<SampledElement>& sample) {
+    return distance_where(result_, f, sample);
+  }
+  double distance_where(const Operand& output, const Change& f, const std::vector<SampledElement>& sample) {
     run();
-    change(result_, f);
+    change(output, f);
     return distance(sample);
   }
   const Operand& result() const { return result_; }

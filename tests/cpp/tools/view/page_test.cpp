@@ -184,6 +184,22 @@ TEST(Pages, SayWhatTheDocumentSays) {
     EXPECT_NE(train.find(part), std::string::npos) << part;
 }
 
+// A trace of the host has steps or operators, and a CPU's rates are in GFLOP/s.
+TEST(Pages, AReportOfTheHostHasNoKernels) {
+  for (const bool operators : {false, true}) {
+    nlohmann::json document = samples::report();
+    document["signals"]["on_host"] = true;
+    document["signals"]["operators"] = operators;
+    const std::string page = profile::html_page(document), body = page.substr(page.find("<h1"));
+    for (const char* part : {operators ? "Operators by time" : "Steps by time",
+                             operators ? "arithmetic per byte of each operator" : "arithmetic per byte of each step",
+                             "fp16, bf16 1.307e+06 GFLOP/s"})
+      EXPECT_NE(body.find(part), std::string::npos) << part;
+    for (const char* part : {"TFLOP/s", "Kernels by time", ">Kernel<", "each kernel", "Why the GPU waited"})
+      EXPECT_EQ(body.find(part), std::string::npos) << part;
+  }
+}
+
 TEST(Pages, SameDocumentSameBytes) {
   for (const Tool& tool : tools()) EXPECT_EQ(tool.page(tool.sample), tool.page(tool.sample)) << tool.name;
 }
