@@ -20,36 +20,38 @@ import machine
 
 import pyflame as pf
 
-QUESTION = "Why is the sky blue?"
+QUESTION, BEGINNING = "Why is the sky blue?", "The color of the sky is"
 SCRIPT = "import sys, pyflame as pf; print(pf.llm.LLM(sys.argv[1]).chat([{'role': 'user', 'content': sys.argv[2]}], pf.llm.SamplingParams(max_tokens=1, temperature=0), use_tqdm=False)[0].outputs[0].text, flush=True)"
 
 
 def commands(model):
-    """{way: (words, what the process reads)}."""
+    """{way: (words, what the process reads, what it writes before the text)}."""
     program = shutil.which("pyflame", path=os.path.dirname(sys.executable)) or "pyflame"
     settings = ["--max_tokens", "1", "--temperature", "0", "--python", sys.executable]
     return {
-        "chat": ([program, "chat", model, *settings], QUESTION + "\n"),
-        "generate": ([program, "generate", model, "--prompt", QUESTION, *settings], ""),
-        "LLM": ([sys.executable, "-c", SCRIPT, model, QUESTION], ""),
+        "chat": ([program, "chat", model, *settings], QUESTION + "\n", ""),
+        "generate": ([program, "generate", model, "--prompt", BEGINNING, *settings], "", BEGINNING),
+        "LLM": ([sys.executable, "-c", SCRIPT, model, QUESTION], "", ""),
     }
 
 
-def measure(words, given):
-    """(seconds until the first bytes, processor's seconds) of a process."""
+def measure(words, given, before):
+    """(seconds until the first bytes behind `before`, processor's seconds) of a process."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     begin = time.perf_counter()
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
     process.stdin.write(given.encode())
     process.stdin.flush()
-    first = os.read(process.stdout.fileno(), 1)
+    got = b""
+    while len(got) <= len(before) and (part := os.read(process.stdout.fileno(), 4096)):
+        got += part
     seconds = time.perf_counter() - begin
     process.stdin.close()
     process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    if not first or process.returncode:
-        raise SystemExit(f"llm_first_token: the process has failed; got exit code {process.returncode} of {' '.join(words)}")
+    if process.returncode or not got.startswith(before.encode()) or not got[len(before):].strip():
+        raise SystemExit(f"llm_first_token: there was no first token; got exit code {process.returncode} and the text {got.decode()!r} of {' '.join(words)}")
     return seconds, usage.ru_utime + usage.ru_stime
 
 

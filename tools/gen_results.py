@@ -68,6 +68,8 @@ class Figures:
         self.cpu_file, self.overhead, self.size = load(CPU, "compare_torch"), load(CPU, "overhead"), load(CPU, "installed_size")
         self.onnx_file, self.hour, self.clone = load(CPU, "compare_onnx"), load(CPU, "first_hour"), load(CPU, "first_hour_clone")
         self.packages, self.accuracy = load(CPU, "packages"), load(CPU, "llm_accuracy")
+        self.first_token = load(CPU, "llm_first_token")
+        self.first_token_rows = {r["way"]: r["seconds"] for r in self.first_token["rows"]}
         self.database, self.repeats, self.repeats_gpu = load(CPU, "tuning_database"), load(CPU, "bench_repeats"), load(DECODE_GPU, "bench_repeats")
         self.repeats_matmul = load(DECODE_GPU, "bench_repeats_matmul")
         self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(DECODE_GPU, "compare_ops")
