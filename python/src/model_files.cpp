@@ -305,9 +305,8 @@ void bind_model_files(nb::module_& m) {
   m.def("read_gguf_file", &read_gguf_file, "path"_a, "device"_a.none() = nb::none(), "packed"_a = false,
         "mapped"_a = false,
         "Reads the GGUF file at path: (dict of tensors, dict of metadata). Blocks of few bits become float32; with "
-        "packed, "
-        "matrices of "
-        "types that quantized_linear takes stay as they are: (uint8 tensor of rows of blocks, name of the type, "
+        "packed, matrices of types that quantized_linear takes stay as they are: (uint8 tensor of rows of blocks, name "
+        "of the type, "
         "columns). With mapped, tensors in the host's memory refer to the file, which must not become shorter while "
         "they live; writes to them do not change it. "
         "OSError, ValueError, NotImplementedError.");
