@@ -20,16 +20,15 @@ from .autograd import Function
 __all__ = ["Float8Linear", "Float8LinearConfig", "convert_to_float8_training", "dequantize", "formats", "quantize"]
 
 _HISTORIES = ("input_amax", "weight_amax", "grad_amax")
-_FNUZ = ("gfx940", "gfx941", "gfx942")  # their matrix cores have a bias that is larger by one, and no minus zero
 
 
 def formats(device=None):
     """The dtypes for inputs and weights, and for gradients, that the matrix cores of a device multiply: float8_e4m3fnuz and float8_e5m2fnuz on MI300 (gfx942), otherwise
-    float8_e4m3fn and float8_e5m2. device: a device or its name; default the current device. ValueError for an unknown one; DeviceError for an AMD GPU that is
+    float8_e4m3fn and float8_e5m2. device: a device or its name; default the current device. ValueError for an unknown one; DeviceError for a GPU that is
     not there."""
     name = str(_C.device(device)) if device is not None else _C.get_device()
-    fnuz = name.startswith("rocm") and _C.device_info(name)["architecture"].partition(":")[0] in _FNUZ
-    return (_C.float8_e4m3fnuz, _C.float8_e5m2fnuz) if fnuz else (_C.float8_e4m3fn, _C.float8_e5m2)
+    has_fnuz, has_ocp = (_C._has_units(name, dtype.name) for dtype in (_C.float8_e4m3fnuz, _C.float8_e4m3fn))  # of a GPU that is not known both are true
+    return (_C.float8_e4m3fnuz, _C.float8_e5m2fnuz) if has_fnuz and not has_ocp else (_C.float8_e4m3fn, _C.float8_e5m2)
 
 
 def _check_format(op, dtype):

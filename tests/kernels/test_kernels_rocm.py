@@ -79,6 +79,14 @@ def test_streaming_kernels_move_16_bytes_and_products_use_the_matrix_units(code,
     assert not broken, "\n".join(broken)
 
 
+@pytest.mark.parametrize(("kernel", "gfx", "has_it"), [("fnuz", "gfx942", True), ("float8", "gfx942", False), ("float8", "gfx950", True), ("fnuz", "gfx950", False), ("float8", "gfx1201", True)])
+def test_pages_of_the_gpus_own_format_are_decoded_by_its_instruction(sources, rocm, kernel, gfx, has_it):
+    [source] = [f for f in sources if f.stem == f"paged_attention_{kernel}_bfloat16"]
+    r = subprocess.run([*rocm.command(gfx), "-include", "hip/hip_runtime.h", "-S", source, "-o", "-"], capture_output=True, text=True)
+    assert r.returncode == 0, r.stderr
+    assert ("v_cvt_pk_f32_fp8" in r.stdout) == has_it
+
+
 def test_absence_of_a_gpu_is_said(rocm):
     """The real HIP runtime on a machine without an AMD GPU. The library is found and opened, and the reason names it."""
     if os.path.exists("/dev/kfd"):

@@ -230,6 +230,12 @@ def test_formats_of_a_cpu():
     assert pf.float8.formats() == (pf.float8_e4m3fn, pf.float8_e5m2) == pf.float8.formats("cpu")
 
 
+@pytest.mark.parametrize("units", ["fnuz", "ocp", "both", "none"])  # both: of a GPU that is not known
+def test_formats_are_those_of_the_units(units, monkeypatch):
+    monkeypatch.setattr(pf._C, "_has_units", lambda device, name: units in ("fnuz" if name.endswith("fnuz") else "ocp", "both"))
+    assert pf.float8.formats("cpu") == ((pf.float8_e4m3fnuz, pf.float8_e5m2fnuz) if units == "fnuz" else (pf.float8_e4m3fn, pf.float8_e5m2))
+
+
 @pytest.mark.parametrize("config", [None, pf.float8.Float8LinearConfig(recipe="rowwise"), pf.float8.Float8LinearConfig(scaling="delayed", history=3)])
 def test_a_layer_is_near_the_float_one(config):
     pf.manual_seed(0)

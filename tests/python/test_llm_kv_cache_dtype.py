@@ -1,6 +1,7 @@
 """kv_cache_dtype: keys and values of 8 bits with scales, their rounding, what it does to logits, and that blocks move with their scales."""
 import glob
 import importlib.util
+import logging
 import os
 import re
 
@@ -20,7 +21,8 @@ from pyflame.testing.cases import float8  # noqa: E402
 
 EIGHT_BITS = ("int8", "fp8", "fp8_e5m2")
 # (bits of the fraction, the smallest number above 0, the largest number) of the formats; int8 has one step everywhere.
-FLOATS = {"fp8": (3, 2.0**-9, 448.0), "fp8_e5m2": (2, 2.0**-16, 57344.0)}
+FLOATS = {pf.float8_e4m3fn: (3, 2.0**-9, 448.0), pf.float8_e5m2: (2, 2.0**-16, 57344.0), pf.float8_e4m3fnuz: (3, 2.0**-10, 240.0), pf.float8_e5m2fnuz: (2, 2.0**-17, 57344.0)}
+STORED = [pf.int8, *FLOATS]
 TEXT = ("The lighthouse stood at the end of a narrow road, and the people of the village could see its light from every window. On clear evenings the keeper walked "
         "down to the harbour to buy bread and to hear the news. He knew the names of all the boats, and the children asked him which of them was the fastest. In winter, when "
         "the storms came from the north, nobody went out to sea, and the light burned through the night so that the larger ships could find their way past the rocks.")
@@ -35,6 +37,20 @@ def lm(tmp_path_factory):
 def prompts():
     rs = np.random.RandomState(1)
     return [[int(i) for i in rs.randint(4, small.VOCABULARY, n)] for n in (40, 33, 20, 31, 5)]
+
+
+@pytest.fixture
+def fnuz(monkeypatch):
+    """The formats of MI300 on a CPU."""
+    monkeypatch.setattr(_kv_cache, "formats", lambda device: (pf.float8_e4m3fnuz, pf.float8_e5m2fnuz))
+
+
+@pytest.fixture(params=[*EIGHT_BITS, "fp8 of MI300"])
+def name(request):
+    """A kv_cache_dtype."""
+    if request.param.endswith("MI300"):
+        request.getfixturevalue("fnuz")
+    return request.param.partition(" ")[0]
 
 
 def block_bytes(lm, kv_cache_dtype):
@@ -57,31 +73,42 @@ def logits_of(model, ids, kv_cache_dtype, read=32):
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("name", EIGHT_BITS)
-def test_rounding(name):
+def test_the_formats_of_a_cpu():
+    assert [_kv_cache.format_of(name, "cpu") for name in _kv_cache.NAMES] == [None, pf.float8_e4m3fn, pf.float8_e4m3fn, pf.float8_e5m2, pf.int8]
+
+
+def test_the_formats_of_mi300(lm, fnuz, caplog):
+    assert [_kv_cache.format_of(name, "rocm") for name in _kv_cache.NAMES] == [None, pf.float8_e4m3fnuz, pf.float8_e4m3fnuz, pf.float8_e5m2fnuz, pf.int8]
+    with caplog.at_level(logging.INFO, logger="pyflame.llm"), Engine(lm, kv_cache_dtype="fp8") as engine:
+        assert engine._pages.keys[0].dtype == pf.float8_e4m3fnuz and 0 < abs(engine.kv_cache_check.change) < 0.02
+    assert "kv_cache_dtype fp8, stored as float8_e4m3fnuz: a perplexity of" in caplog.text
+
+
+@pytest.mark.parametrize("stored", STORED, ids=str)
+def test_rounding(stored):
     rs = np.random.RandomState(0)
     x = (rs.standard_normal((40, 3, 24)) * np.exp(20 * rs.standard_normal((40, 3, 1)))).astype(np.float32)
     x[0], x[1] = 0, 3e38
-    codes, scales = _kv_cache.quantized(pf.tensor(x), _kv_cache.format_of(name))
-    assert codes.dtype == _kv_cache.format_of(name) and scales.shape == (40, 3) and scales.dtype == pf.float32
+    codes, scales = _kv_cache.quantized(pf.tensor(x), stored)
+    assert codes.dtype == stored and scales.shape == (40, 3) and scales.dtype == pf.float32
     most = np.abs(x).max(-1, keepdims=True)
-    largest = 127 if name == "int8" else FLOATS[name][2]
+    largest = 127 if stored == pf.int8 else FLOATS[stored][2]
     scale = scales.numpy().astype(np.float64)[..., None]
     np.testing.assert_allclose(scale[most > 1e-20], (most / largest)[most > 1e-20], rtol=1e-6)
     wrong = np.abs(_kv_cache.dequantized(codes, scales, pf.float32).numpy() - x.astype(np.float64))
-    allowed = scale / 2 if name == "int8" else np.maximum(np.abs(x) * 2.0 ** -(FLOATS[name][0] + 1), FLOATS[name][1] * scale / 2)
+    allowed = scale / 2 if stored == pf.int8 else np.maximum(np.abs(x) * 2.0 ** -(FLOATS[stored][0] + 1), FLOATS[stored][1] * scale / 2)
     assert (wrong <= allowed * 1.0001).all() and wrong.max() > 0
     assert (codes.float().numpy()[2:] == largest).any() and np.isfinite(codes.float().numpy()).all()
-    if name != "int8":  # the nearest value of the format
-        want = float8.encoded(str(codes.dtype).rpartition(".")[2], x / scale.astype(np.float32))
+    if stored != pf.int8:  # the nearest value of the format
+        want = float8.encoded(stored.name, x / scale.astype(np.float32))
         assert (codes.view(pf.uint8).numpy() == want).mean() > 0.999  # a quotient may differ in its last bit
 
 
 def test_a_row_with_numbers_that_are_not_finite_is_nan():
     x = np.ones((3, 1, 4), np.float32)
     x[0, 0, 1], x[1, 0, 2] = np.nan, np.inf
-    for name in EIGHT_BITS:
-        y = _kv_cache.dequantized(*_kv_cache.quantized(pf.tensor(x), _kv_cache.format_of(name)), pf.float32).numpy()
+    for stored in STORED:
+        y = _kv_cache.dequantized(*_kv_cache.quantized(pf.tensor(x), stored), pf.float32).numpy()
         assert not np.isfinite(y[0, 0, 1]) and not np.isfinite(y[1, 0, 2]) and np.allclose(y[2], 1)
 
 
@@ -96,6 +123,13 @@ def test_logits_are_near_those_of_the_float_cache(tmp_path, model_type, name, mo
     assert 0 < error < most, error
 
 
+@pytest.mark.parametrize(("name", "most"), [("fp8", 0.06), ("fp8_e5m2", 0.12)])
+def test_logits_with_the_formats_of_mi300_are_near(lm, fnuz, name, most):
+    ids = [int(i) for i in np.random.RandomState(2).randint(4, small.VOCABULARY, 60)]
+    want, got = logits_of(lm, ids, "auto"), logits_of(lm, ids, name)
+    assert 0 < np.linalg.norm(got - want) < most * np.linalg.norm(want)
+
+
 @pytest.mark.parametrize("dtype", [pf.bfloat16, pf.float16], ids=str)
 def test_models_of_16_bits(tmp_path, dtype):
     model = pf.llm.load(small.write_random_model(tmp_path, "llama", seed=3), dtype=dtype)
@@ -104,7 +138,6 @@ def test_models_of_16_bits(tmp_path, dtype):
     assert np.linalg.norm(got - want) < 0.02 * np.linalg.norm(want)
 
 
-@pytest.mark.parametrize("name", EIGHT_BITS)
 def test_reading_in_parts_and_writing_give_the_same_logits(lm, name):
     """A prompt's part and a single token see the same rounded keys and values, so only the order of sums differs."""
     ids = [int(i) for i in np.random.RandomState(5).randint(4, small.VOCABULARY, 48)]
@@ -117,11 +150,10 @@ def test_reading_in_parts_and_writing_give_the_same_logits(lm, name):
     np.testing.assert_allclose(_paged.Step(lm._network, pages, both, 8, 8).run()[0], single, rtol=1e-2, atol=2e-2 * np.abs(single).max())
 
 
-@pytest.mark.parametrize("name", EIGHT_BITS)
 def test_blocks_move_with_their_scales(lm, name):
     pages, ids = _paged.Pages(lm._network, 4, name), [5, 6, 7, 9] * 8
     _paged.Step(lm._network, pages, [_paged.Part(ids, 0, [1, 2], False)], 32, 8).run()
-    assert all(x.dtype == _kv_cache.format_of(name) for x in [*pages.keys, *pages.values])
+    assert all(x.dtype == _kv_cache.format_of(name, "cpu") for x in [*pages.keys, *pages.values])
     saved = pages.saved([1, 2])
     [copy] = saved
     assert [x.shape[:3] for x in copy.tensors()] == [(2 * lm.config.layers, 2, _paged.BLOCK)] * 2
@@ -133,7 +165,6 @@ def test_blocks_move_with_their_scales(lm, name):
         assert x[16:48].any() and (x[48:64] == x[16:32]).all() and (x[64:80] == x[32:48]).all()
 
 
-@pytest.mark.parametrize("name", EIGHT_BITS)
 def test_preempted_and_shared_texts_stay_the_same(lm, prompts, name):
     beginning = prompts[0][:32]
     asked = [*prompts, [*beginning, 7], [*beginning, 9, 11]]

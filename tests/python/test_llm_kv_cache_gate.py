@@ -87,7 +87,7 @@ def test_what_is_written_does_not_depend_on_it(lm):
 def test_the_log_has_the_numbers(lm, caplog):
     with caplog.at_level(logging.INFO, logger="pyflame.llm"), Engine(lm, kv_cache_dtype="int8") as engine:
         c = engine.kv_cache_check
-    assert f"kv_cache_dtype int8: a perplexity of {c.perplexity:.4f} over 255 tokens, {c.auto:.4f} with 'auto' ({100 * c.change:+.2f}%); measured in" in caplog.text
+    assert f"kv_cache_dtype int8, stored as int8: a perplexity of {c.perplexity:.4f} over 255 tokens, {c.auto:.4f} with 'auto' ({100 * c.change:+.2f}%); measured in" in caplog.text
 
 
 def test_a_ruined_cache_is_refused(ruined):

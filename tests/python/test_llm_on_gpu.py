@@ -7,7 +7,7 @@ import pytest
 import pyflame as pf
 
 pytest.importorskip("regex", reason="the package regex is not installed")
-from pyflame.llm import LLM, BeamSearchParams, Sampling, SamplingParams, Token  # noqa: E402
+from pyflame.llm import LLM, BeamSearchParams, Sampling, SamplingParams, Token, _paged  # noqa: E402
 from pyflame.llm._workers import devices_of  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 from test_llm_lora import MODULES, write_adapter  # noqa: E402
@@ -62,10 +62,15 @@ def test_the_tokens_are_the_cpus(folder, on_cpu):
         assert llm.engine.stats()["attention_backend"].startswith("gpu.")
 
 
-def test_a_cache_of_8_bits(folder, on_cpu):
-    with LLM(folder, device=GPU, kv_cache_dtype="fp8") as llm:  # its accuracy is measured here, too
-        assert tokens(llm) == on_cpu(kv_cache_dtype="fp8")
-        assert llm.engine.kv_cache_check.change < 0.05
+@pytest.mark.parametrize("name", ["fp8", "fp8_e5m2"])
+def test_a_cache_of_8_bits(folder, on_cpu, monkeypatch, name):
+    fnuz = pf._C.device_info(GPU)["architecture"].startswith("gfx942")
+    stored = {"fp8": pf.float8_e4m3fnuz if fnuz else pf.float8_e4m3fn, "fp8_e5m2": pf.float8_e5m2fnuz if fnuz else pf.float8_e5m2}[name]
+    with LLM(folder, device=GPU, kv_cache_dtype=name) as llm:  # its accuracy is measured here, too
+        got = tokens(llm)
+        assert llm.engine._pages.keys[0].dtype == stored and llm.engine.kv_cache_check.change < 0.05
+    monkeypatch.setattr(_paged, "format_of", lambda name, device: stored)  # a CPU's own are the OCP's
+    assert got == on_cpu(kv_cache_dtype=name)
 
 
 def test_logprobs_and_beams(folder):

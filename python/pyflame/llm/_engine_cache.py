@@ -118,9 +118,9 @@ class Cache(Intake):
         for name in ("auto", self.kv_cache_dtype):
             self._pages = self._new_pages(-(-len(ids) // BLOCK), name, self.max_model_len)
             losses.append(_kv_cache_gate.loss(self._new_step, ids))
-        self._pages = None
+        stored, self._pages = self._pages.format.name, None
         self.kv_cache_check = _kv_cache_gate.CacheCheck(self.kv_cache_dtype, len(ids) - 1, *map(_kv_cache_gate.perplexity, losses), _kv_cache_gate.change(*losses), time.perf_counter() - begin)
-        _log.info("kv_cache_dtype %s: %s; measured in %.1f s", self.kv_cache_dtype, self.kv_cache_check, self.kv_cache_check.seconds)
+        _log.info("kv_cache_dtype %s, stored as %s: %s; measured in %.1f s", self.kv_cache_dtype, stored, self.kv_cache_check, self.kv_cache_check.seconds)
         _kv_cache_gate.check(self.kv_cache_check, self.kv_cache_gate)
 
     def _make_pages(self):

@@ -112,7 +112,7 @@ class Pages:
         c, self.texts, self.block_bytes, self._coming = network.config, texts, block_bytes(network, kv_cache_dtype), []
         self.long = network.is_long(longest)
         network.reserve(longest, self.long)
-        self.dtype, self.format = network.dtype, format_of(kv_cache_dtype)
+        self.dtype, self.format = network.dtype, format_of(kv_cache_dtype, network.device)
 
         def of_layers(*shape, dtype):
             return [_C.empty((count + 1) * BLOCK, *shape, dtype=dtype, device=network.device) for _ in range(c.layers)]

@@ -71,7 +71,7 @@ class Engine(Steps):
     swap_space: GiB of host memory for the keys and values of requests that are preempted. The rest of it keeps beginnings of earlier texts that had to leave the device. What finds no room there is computed
     again.
     kv_cache_dtype: what keys and values are stored as, by vLLM's names: 'auto', the model's dtype; 'fp8' or 'fp8_e4m3', 'fp8_e5m2', 'int8': 8 bits, rounded with a float32 scale for each token
-    and head, so that the cache has room for more tokens. It holds for a draft model, too.
+    and head, so that the cache has room for more tokens. 8-bit floats have the format of the device (pf.float8.formats). It holds for a draft model, too.
     kv_cache_gate: how much worse such a cache may make the perplexity of a short text, as a part of it, or None. It is measured when the engine begins, and logged; the text is read twice for that.
     attention_backend: 'auto', or the name of the implementation of the op paged_attention that computes attention over pages for tokens that are written, as pf.tuning.force takes it
     ('reference', 'gpu.paged_attention'). It holds for the whole process until the engine is closed, so all engines that are open have the same. stats() has what is used.

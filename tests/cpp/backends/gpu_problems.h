@@ -453,7 +453,8 @@ class GpuProblems {
           {x({3, 8, 128}), x({40, 16, 2, 128}), x({40, 16, 2, 128}), tensor(DType::int32, {3, columns}), lengths,
            number(), number(DType::int64), number()},
           {x({3, 8, 128})}, PagedAttrs{static_cast<int64_t>(dtype_)});
-    for (const auto& [what, stored] : {std::pair{"int8", DType::int8}, {"float8", DType::float8_e4m3fn}}) {
+    for (const auto& [what, stored] :
+         {std::pair{"int8", DType::int8}, {"float8", DType::float8_e4m3fn}, {"fnuz", DType::float8_e4m3fnuz}}) {
       const Operand pages = tensor(is_float8(stored) ? DType::uint8 : stored, {40, 16, 2, 128}),
                     scale = tensor(DType::float32, {40, 16, 2});
       add(OpId::paged_attention, what,

@@ -5,7 +5,7 @@ import numpy as np
 from ..tolerance import EPS
 from . import FLOATS, Case, Spec
 from .attention import plain
-from .float8 import encoded
+from .float8 import FORMATS, encoded
 from .float8 import table as values_of_codes
 
 
@@ -106,7 +106,7 @@ def cases():
         out.append(_rotary_case("a-part-of-them", dtype, 3, (3, 1), 20, 6))
         out.append(_case("lengths", dtype, (1, 4, 5, 0, 17)))
         out.append(_case("grouped", dtype, (9, 70, 131), (6, 2), 16))
-        for stored in ("int8", "float8_e4m3fn", "float8_e5m2"):
+        for stored in ("int8", *FORMATS):
             out.append(_case(stored, dtype, (9, 70, 131, 0), (6, 2), 16, stored=stored))
         if dtype in ("float32", "bfloat16"):
             out.append(_case("int8-window-softcap", dtype, (3, 64, 200), (4, 1), 5, 16, stored="int8", window=70, softcap=2.0))

@@ -30,6 +30,32 @@ template <class F>
 PF_DEVICE float paged_load(const PagedCode<F>* p) {
   return F::value(p->v);
 }
+// Element i of a vector.
+template <class S, int N, bool kWords>
+PF_DEVICE auto paged_load(const InFlight<S, N, kWords>& x, int i) {
+  return paged_load(&x[i]);
+}
+// The formats that the GPU has instructions for, each of which decodes two codes. Values are those of float8_to_float; a NaN may have other bits.
+#if defined(__gfx942__)
+#define PF_PAGED_WIDE float8_e4m3fnuz
+#define PF_PAGED_NARROW float8_e5m2fnuz
+#elif defined(__gfx950__) || defined(__gfx1200__) || defined(__gfx1201__)
+#define PF_PAGED_WIDE float8_e4m3fn
+#define PF_PAGED_NARROW float8_e5m2
+#endif
+#ifdef PF_PAGED_WIDE
+#define PF_PAGED_LOAD(format, decoded)                                               \
+  template <int N>                                                                   \
+  PF_DEVICE float paged_load(const InFlight<PagedCode<format>, N, true>& x, int i) { \
+    const int word = (int)x.words[i / 4];                                            \
+    return (i & 2 ? decoded(word, true) : decoded(word, false))[i & 1];              \
+  }
+PF_PAGED_LOAD(PF_PAGED_WIDE, __builtin_amdgcn_cvt_pk_f32_fp8)
+PF_PAGED_LOAD(PF_PAGED_NARROW, __builtin_amdgcn_cvt_pk_f32_bf8)
+#undef PF_PAGED_LOAD
+#undef PF_PAGED_WIDE
+#undef PF_PAGED_NARROW
+#endif
 PF_DEVICE float paged_none() { return float_of_bits(0xff800000u); }  // minus infinity: no key was seen
 
 // The keys of a sequence that its query sees, and the parts that they are divided into.
@@ -166,7 +192,7 @@ PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const
 #pragma unroll
         for (int i = 0; i < kVec; ++i)
           dots[s] = paged_fused(query[s / kAhead < kHeads ? s / kAhead : 0][j * kVec + i],
-                                (X)paged_load(&k[s % kAhead][j][i]), dots[s]);
+                                (X)paged_load(k[s % kAhead][j], i), dots[s]);
     }
     divide_sums<kTeam / 2, kScores>(dots);  // this lane's is that of key my_key and head me / (kSame * kAhead)
     X score = kScaled ? dots[0] * key_scale : dots[0];
@@ -202,7 +228,7 @@ PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const
         for (int j = 0; j < kPieces; ++j)
 #pragma unroll
           for (int i = 0; i < kVec; ++i)
-            sums[h][j * kVec + i] = paged_fused(w, (X)paged_load(&v[a][j][i]), sums[h][j * kVec + i]);
+            sums[h][j * kVec + i] = paged_fused(w, (X)paged_load(v[a][j], i), sums[h][j * kVec + i]);
       }
   }
 #pragma unroll
