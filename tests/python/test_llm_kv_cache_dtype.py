@@ -42,7 +42,7 @@ def prompts():
 @pytest.fixture
 def fnuz(monkeypatch):
     """The formats of MI300 on a CPU."""
-    monkeypatch.setattr(_kv_cache, "formats", lambda device: (pf.float8_e4m3fnuz, pf.float8_e5m2fnuz))
+    monkeypatch.setattr(pf.float8, "formats", lambda device: (pf.float8_e4m3fnuz, pf.float8_e5m2fnuz))
 
 
 @pytest.fixture(params=[*EIGHT_BITS, "fp8 of MI300"])

@@ -4,7 +4,6 @@ Each key and each value of a head has a scale of its own, a float32 beside the p
 large value changes the rounding of its own row alone. So D elements of a head take D + 4 bytes instead of 2 D or 4 D."""
 from .. import _C
 from .._dtypes import finfo
-from ..float8 import formats
 
 NAMES = ("auto", "fp8", "fp8_e4m3", "fp8_e5m2", "int8")
 _LEAST = 2.0**-100  # what is less than this in a whole row is as good as 0; a scale of 0 cannot divide
@@ -18,10 +17,12 @@ def check_name(op, name):
 
 def format_of(name, device):
     """The dtype of 8 bits of a kv_cache_dtype on a device; None for 'auto', where keys and values have the model's dtype. 8-bit floats have the device's own format."""
-    if name == "auto":
-        return None
+    if name in ("auto", "int8"):
+        return _C.int8 if name == "int8" else None
+    from ..float8 import formats  # it needs pyflame.nn, and most models have no such cache
+
     wide, narrow = formats(device)
-    return _C.int8 if name == "int8" else narrow if name == "fp8_e5m2" else wide
+    return narrow if name == "fp8_e5m2" else wide
 
 
 def row_bytes(name, head_dim, dtype):

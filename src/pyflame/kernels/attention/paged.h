@@ -35,27 +35,11 @@ template <class S, int N, bool kWords>
 PF_DEVICE auto paged_load(const InFlight<S, N, kWords>& x, int i) {
   return paged_load(&x[i]);
 }
-// The formats that the GPU has instructions for, each of which decodes two codes. Values are those of float8_to_float; a NaN may have other bits.
-#if defined(__gfx942__)
-#define PF_PAGED_WIDE float8_e4m3fnuz
-#define PF_PAGED_NARROW float8_e5m2fnuz
-#elif defined(__gfx950__) || defined(__gfx1200__) || defined(__gfx1201__)
-#define PF_PAGED_WIDE float8_e4m3fn
-#define PF_PAGED_NARROW float8_e5m2
-#endif
-#ifdef PF_PAGED_WIDE
-#define PF_PAGED_LOAD(format, decoded)                                               \
-  template <int N>                                                                   \
-  PF_DEVICE float paged_load(const InFlight<PagedCode<format>, N, true>& x, int i) { \
-    const int word = (int)x.words[i / 4];                                            \
-    return (i & 2 ? decoded(word, true) : decoded(word, false))[i & 1];              \
-  }
-PF_PAGED_LOAD(PF_PAGED_WIDE, __builtin_amdgcn_cvt_pk_f32_fp8)
-PF_PAGED_LOAD(PF_PAGED_NARROW, __builtin_amdgcn_cvt_pk_f32_bf8)
-#undef PF_PAGED_LOAD
-#undef PF_PAGED_WIDE
-#undef PF_PAGED_NARROW
-#endif
+template <class F, int N, bool kWords>
+PF_DEVICE float paged_load(const InFlight<PagedCode<F>, N, kWords>& x, int i) {
+  if constexpr (kWords && kDecodesFloat8<F>) return decoded_float8<F>(x.words[i / 4], i % 4);
+  else return paged_load(&x[i]);
+}
 PF_DEVICE float paged_none() { return float_of_bits(0xff800000u); }  // minus infinity: no key was seen
 
 // The keys of a sequence that its query sees, and the parts that they are divided into.

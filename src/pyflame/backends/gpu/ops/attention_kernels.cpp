@@ -78,12 +78,12 @@ AttentionSource attention_paged_tiles(const AttentionKind& a) {
   AttentionSource s;
   s.threads = static_cast<unsigned>(kWaves * a.wave);
   s.shared_bytes = static_cast<unsigned>((1 + 2 * kWaves) * 16 * (width + kAttentionPad) * 2);
-  s.text =
-      kernel_source({"device/mma.h", "device/async.h", "attention/paged.h", "attention/paged_tiles.h"}, s.threads,
-                    fmt::format("(const {0}* q, const {0}* keys, const {0}* values, const int* table, const int* "
-                                "lengths, {0}* out, float* parts, pf::PagedAttention p) {{ "
-                                "pf::paged_tiles<{0}, {1}, {2}>(q, keys, values, table, lengths, out, parts, p); }}",
-                                type, width, kWaves));
+  s.text = kernel_source(
+      {"device/mma.h", "device/async.h", "device/float8.h", "attention/paged.h", "attention/paged_tiles.h"}, s.threads,
+      fmt::format("(const {0}* q, const {0}* keys, const {0}* values, const int* table, const int* "
+                  "lengths, {0}* out, float* parts, pf::PagedAttention p) {{ "
+                  "pf::paged_tiles<{0}, {1}, {2}>(q, keys, values, table, lengths, out, parts, p); }}",
+                  type, width, kWaves));
   return s;
 }
 

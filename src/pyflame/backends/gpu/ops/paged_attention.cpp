@@ -45,7 +45,7 @@ class PagedAttention final : public Executable {
     else kernel(vec_);
     if (shape_.most_parts > 1)
       combine_.emplace(type_, kPagedThreads,
-                       kernel_source({"device/mma.h", "attention/paged.h"}, kPagedThreads,
+                       kernel_source({"device/mma.h", "device/float8.h", "attention/paged.h"}, kPagedThreads,
                                      fmt::format("(const pf::C<{0}>* parts, const int* lengths, {0}* out, "
                                                  "pf::PagedAttention p) {{ pf::paged_combine<{0}, {1}>(parts, lengths, "
                                                  "out, p); }}",
@@ -115,7 +115,7 @@ class PagedAttention final : public Executable {
     const Lanes l = lanes_of(vec);
     k.emplace(
         type_, l.threads,
-        kernel_source({"device/mma.h", "attention/paged.h"}, l.threads,
+        kernel_source({"device/mma.h", "device/float8.h", "attention/paged.h"}, l.threads,
                       fmt::format("(const {0}* q, const {7}* keys, const {7}* values, const int* table, const int* "
                                   "lengths, const float* key_scale, const float* value_scale, {0}* out, pf::C<{0}>* "
                                   "parts, pf::PagedAttention p) {{ "

@@ -1,0 +1,40 @@
+// Instructions that decode 8-bit floats. A GPU has them for the formats that its matrix cores multiply. Values are those of float8_to_float
+// (scalar.h); a NaN may have other bits.
+#pragma once
+
+namespace pf {
+
+#ifdef PF_ON_DEVICE
+
+// Whether the GPU has an instruction for format F, such as float8_e4m3fn.
+template <class F>
+constexpr bool kDecodesFloat8 = false;
+// Code i (0 to 3) of a word, decoded by the instruction.
+template <class F>
+PF_DEVICE float decoded_float8(u32 word, int i);
+
+#if defined(__gfx942__)
+#define PF_FLOAT8_WIDE float8_e4m3fnuz
+#define PF_FLOAT8_NARROW float8_e5m2fnuz
+#elif defined(__gfx950__) || defined(__gfx1200__) || defined(__gfx1201__)
+#define PF_FLOAT8_WIDE float8_e4m3fn
+#define PF_FLOAT8_NARROW float8_e5m2
+#endif
+#ifdef PF_FLOAT8_WIDE
+#define PF_DECODED_FLOAT8(format, pair)                                     \
+  template <>                                                               \
+  constexpr bool kDecodesFloat8<format> = true;                             \
+  template <>                                                               \
+  PF_DEVICE float decoded_float8<format>(u32 word, int i) {                 \
+    return (i & 2 ? pair((int)word, true) : pair((int)word, false))[i & 1]; \
+  }
+PF_DECODED_FLOAT8(PF_FLOAT8_WIDE, __builtin_amdgcn_cvt_pk_f32_fp8)
+PF_DECODED_FLOAT8(PF_FLOAT8_NARROW, __builtin_amdgcn_cvt_pk_f32_bf8)
+#undef PF_DECODED_FLOAT8
+#undef PF_FLOAT8_WIDE
+#undef PF_FLOAT8_NARROW
+#endif
+
+#endif
+
+}  // namespace pf
