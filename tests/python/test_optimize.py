@@ -681,6 +681,8 @@ def test_programs_that_are_refused(tmp_path, text, words, message):
 
 def test_command_lines_that_are_refused(tmp_path):
     assert "there is no such file; got 'none.py'" in session(tmp_path, "--", "none.py").stderr
+    (tmp_path / "file").write_text("")
+    assert "the folder of the journal cannot be made: Not a directory; got 'file/o'; hint: --out FOLDER" in session(tmp_path, "--out", "file/o", "--", "t.py").stderr
     assert "there is no journal to go on with; got o/optimize.jsonl" in session(tmp_path, "--resume", "--out", "o", "--", "t.py").stderr
     assert "not a time; got 'soon'" in session(tmp_path, "--budget", "soon", "--", "t.py").stderr
 

@@ -210,6 +210,41 @@ def test_a_program_that_fails_is_reported_all_the_same(run, folder):
     assert "KeyError: 'mine'" in r.stderr and (folder / "out/report.html").exists()
 
 
+FORKS = """
+import atexit
+import os
+import sys
+
+import pyflame as pf
+
+x = pf.ones(10, 10)
+print("parent:", (x @ x).sum().item(), flush=True)
+child = os.fork()
+atexit.register(lambda: print("end of", "parent" if child else "child", flush=True))
+if child == 0:
+    print("child:", (x @ x).sum().item(), flush=True)
+    sys.exit(3)
+print("child's code:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("words", [["profile", "--out", "out"], ["profile", "--no-stacks", "--out", "out"], ["explain", "--no-times"], ["debug", "run"]])
+def test_a_process_that_the_program_forks_ends_without_a_report(run, folder, words):
+    (folder / "forks.py").write_text(FORKS)
+    r = run(*words, "--python", sys.executable, "forks.py", timeout=120)
+    lines = r.stdout.splitlines()
+    assert lines[:4] == ["parent: 1000.0", "child: 1000.0", "end of child", "child's code: 3"]
+    report = "\n".join(lines[4:]) + r.stderr
+    word = {"profile": "== pyflame profile", "explain": "== pyflame explain", "debug": "no access outside of a buffer was found"}[words[0]]
+    assert report.count(word) == 1, report
+
+
+def test_a_folder_that_cannot_be_made(run, folder):
+    (folder / "file").write_text("")
+    r = run("profile", "--out", "file/out", "--python", sys.executable, "train.py", code=1)
+    assert r.stderr.strip().endswith("the folder of the report cannot be made: Not a directory; got 'file/out'; hint: --out FOLDER")
+
+
 def test_errors(run, folder):
     assert "profile: there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame profile train.py" in run("profile", code=1).stderr
     assert "there is no such file; got 'nothing.py'; expected a Python program" in run("profile", "--python", sys.executable, "nothing.py", code=1).stderr

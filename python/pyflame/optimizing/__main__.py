@@ -63,7 +63,10 @@ def _journal(args, program, folder):
         raise Stopped(f"there is a journal already; got {path}; hint: --resume goes on with it, and --out names another folder")
     if args.resume and not os.path.exists(path):
         raise Stopped(f"there is no journal to go on with; got {path}; hint: the --out of the first session, or leave --resume out")
-    os.makedirs(folder, exist_ok=True)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as e:
+        raise Stopped(f"the folder of the journal cannot be made: {e.strerror}; got {folder!r}; hint: --out FOLDER") from None
     journal = Journal(path)
     for first in journal.of("session")[:1]:
         other = [key for key, value in session.items() if first.get(key) != value]

@@ -170,7 +170,11 @@ def main():
     if wrong:
         _say(wrong)
     folder = pathlib.Path(args.out or f"profile-{pathlib.Path(args.module or file).stem}-{run.stamp()}")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        _say(f"the folder of the report cannot be made: {e.strerror}; got {str(folder)!r}; hint: --out FOLDER")
+        return 1
     trace, start = folder / _TRACE, pathlib.Path.cwd()
     report, runs = _Report(args.pyflame, trace, folder, args.json), True
     session = run.Session(recorder, os.path.abspath(trace), args.skip, args.steps, args.seconds, lambda lines: report.write(lines, runs))

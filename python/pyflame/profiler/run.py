@@ -1,4 +1,5 @@
 """Runs a program as `python FILE` does, and records its steps. A step ends with an optimizer's step."""
+import atexit
 import contextlib
 import functools
 import os
@@ -152,6 +153,7 @@ class Session:
         self._seen = self.recorded = 0
         self._recording = self._done = False
         self._timer = self.failure = None
+        self._process = os.getpid()
 
     def start(self):
         self._recorder.on_step(self._on_step)
@@ -166,6 +168,8 @@ class Session:
         self._timer.start()
 
     def _on_step(self):
+        if os.getpid() != self._process:  # the recording is that of the process that forked this one
+            return
         with self._lock:
             if self._done or threading.current_thread() is self._timer:
                 return
@@ -210,7 +214,20 @@ def _arguments(argv, path):
 
 
 def run_program(file, module, arguments):
-    """Runs it in this process as `__main__`. Returns its exit code; prints the traceback of what it raises."""
+    """Runs it in this process as `__main__`. Returns its exit code; prints the traceback of what it raises. A process that the program made by os.fork() ends
+    here as it would in Python, because what follows is the work of the process that was started."""
+    own = os.getpid()
+    code = _exit_code(file, module, arguments)
+    if os.getpid() != own:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it, or it is closed
+                stream.flush()
+        os._exit(code)
+    return code
+
+
+def _exit_code(file, module, arguments):
     import traceback
 
     name = module or file

@@ -41,6 +41,7 @@ class StackSampler:
         self.seconds = {}  # by stack: a tuple of (code, line), outermost first
         self._last = None
         self._sampling = False
+        self._process = os.getpid()
 
     def start(self):
         """Begins to take a sample every interval seconds, with the signal SIGPROF. Returns the sampler. ValueError in a thread other than the main one."""
@@ -52,7 +53,10 @@ class StackSampler:
         return self
 
     def stop(self):
-        """Ends the samples and the spans that are open. Any thread may call it; the main one also sets the earlier handler of SIGPROF back."""
+        """Ends the samples and the spans that are open. Any thread may call it; the main one also sets the earlier handler of SIGPROF back. A process that was
+        forked meanwhile has no samples, and nothing ends there."""
+        if os.getpid() != self._process:
+            return
         self._ticker.stop()
         atexit.unregister(self.stop)
         if threading.current_thread() is threading.main_thread():
