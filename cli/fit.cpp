@@ -105,7 +105,7 @@ void add_fit(CLI::App& app, Run& run) {
       ->required();
   cmd->add_option(
       "--device", s->device,
-      "The GPU that it shall fit on, such as MI300X, or its memory, such as 24GiB; default: all of the table");
+      "The GPU that it shall fit on, such as MI300X, its memory, such as 24GiB, or cpu; default: all GPUs of the table");
   cmd->add_option("--batch", s->batch, "Sequences, or samples, that are computed together")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
