@@ -103,9 +103,9 @@ void add_fit(CLI::App& app, Run& run) {
                   "A folder with config.json, a GGUF file, an installed package with one of these, other files of "
                   "weights, or FILE.py:function, which returns a model, or (model, inputs), or (model, inputs, loss)")
       ->required();
-  cmd->add_option(
-      "--device", s->device,
-      "The GPU that it shall fit on, such as MI300X, or its memory, such as 24GiB; default: all of the table");
+  cmd->add_option("--device", s->device,
+                  "The GPU that it shall fit on, such as MI300X, its memory, such as 24GiB, or cpu; default: all GPUs "
+                  "of the table");
   cmd->add_option("--batch", s->batch, "Sequences, or samples, that are computed together")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));

@@ -317,7 +317,7 @@ void bind_embedding(nb::module_& m) {
       "The CPU rounds each 32 elements of the input to integers of 15 bits times their largest magnitude / 16256. So a "
       "result differs from the exact product by at most the sum over these blocks of max|x| / 32512 times sum|W|, "
       "beside float32 rounding; blocks below 1e-30 count as zeros, and one with a number that is not finite gives "
-      "NaN.\n"
+      "NaN. A block with magnitudes above 8e34 can give infinity or NaN where the exact product is finite.\n"
       "GPUs do so for at most 32 rows, with integers of 8 bits: 127 and 254 in these numbers. For more rows they "
       "decode "
       "the weights to the input's dtype and multiply exactly. A sum has the same order in every run.\n"
@@ -355,8 +355,15 @@ void bind_embedding(nb::module_& m) {
       "pieces"_a, "type"_a);
   // The numbers in a block of a type.
   m.def(
-      "_block_elements", [](const std::string& type) { return gguf::find_type(std::string_view(type))->elements; },
+      "_block_elements",
+      [](const std::string& name) {
+        const gguf::Type* type = gguf::find_type(std::string_view(name));
+        PF_CHECK(type, Value, "_block_elements: no type has this name; got '{}'; expected a name of GGUF, such as Q4_K",
+                 name);
+        return type->elements;
+      },
       "type"_a);
+  m.def("_bytes_of_products", &bytes_of_products, "type"_a, "rows"_a, "columns"_a, "in_planes"_a);
   m.def("_embedding_bag", &embedding_bag);
   m.def("_pdist", &pdist);
   m.def(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.memory import _watch
+from pyflame.memory import _architecture, _watch
 
 GIB = 1 << 30
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
@@ -109,8 +109,6 @@ def test_weights_say_how_many_parameters_there_are(tmp_path, run):
     ({"model_type": "gpt_bigcode", "multi_query": True, **{k: GPT2[k] for k in ("n_embd", "n_layer", "n_head", "vocab_size")}}, 12, 1, False, 1),
 ])  # fmt: skip
 def test_families(config, layers, kv_heads, gated, experts):
-    from pyflame.memory import _architecture
-
     a = _architecture.of_config(config, "x")
     assert (a.layers, a.kv_heads, a.gated, a.experts) == (layers, kv_heads, gated, experts)
 
@@ -123,13 +121,83 @@ def test_a_mixture_of_experts_has_the_weights_of_all_and_the_activations_of_some
 
 
 def test_the_header_of_gguf():
-    from pyflame.memory import _architecture
-
     a = _architecture.of_gguf({"general.architecture": "llama", "llama.block_count": 32, "llama.embedding_length": 4096, "llama.attention.head_count": 32,
                                "llama.attention.head_count_kv": 8, "llama.feed_forward_length": 14336, "llama.context_length": 8192,
                                "tokenizer.ggml.tokens": ["a"] * 100}, "x.gguf")  # fmt: skip
     assert (a.layers, a.hidden, a.kv_heads, a.head_dim, a.intermediate, a.context, a.vocab) == (32, 4096, 8, 128, 14336, 8192, 100)
     assert _architecture.of_gguf({"general.architecture": "clip"}, "x.gguf") is None
+
+
+def nbytes(weight):
+    return weight.nbytes if hasattr(weight, "nbytes") and hasattr(weight, "blocks") else weight.numel() * weight.dtype.itemsize
+
+
+def held(network):
+    """The bytes of a network's weights; those of an embedding that is the head, too, in both orders."""
+    weights = [w for layer in network.layers for w, _ in layer.values()] + [network.output_norm[0], network.output]
+    rows = network.embedding.blocks.numel() if hasattr(network.embedding, "blocks") else nbytes(network.embedding)
+    same = network.embedding is network.output
+    return sum(map(nbytes, weights)) + (rows if not same or hasattr(network.embedding, "blocks") else 0)
+
+
+@pytest.mark.parametrize("types", [("Q2_K",), ("Q6_K", "Q5_0"), ("Q3_K", "IQ4_XS"), ("Q4_1", "MXFP4"), ("MXFP4",)], ids="-".join)
+@pytest.mark.parametrize("tied", [False, True], ids=["", "tied"])
+def test_weights_in_blocks_count_as_they_are_loaded(tmp_path, monkeypatch, types, tied):
+    pytest.importorskip("regex", reason="the package regex is not installed")
+    import test_llm as files
+
+    if tied:
+        as_gguf = files.as_gguf
+
+        def without_head(*args):
+            metadata, tensors = as_gguf(*args)
+            return metadata, {name: t for name, t in tensors.items() if name != "output.weight"}
+
+        monkeypatch.setattr(files, "as_gguf", without_head)
+    path = files.write_packed(tmp_path / "m.gguf", types) if types != ("MXFP4",) else files.write_gguf(tmp_path / "m.gguf", *of_mxfp4(files))
+    f = pf.memory.fit(path, device="cpu", context=64)
+    assert f.needs["inference"]["weights"] == held(pf.llm.load(path, device="cpu")._network)
+    assert f.needs["inference"]["KV cache"] == 2 * 2 * 2 * 64 * 64 * 4  # layers, key/value heads, head_dim, tokens, float32
+    assert f.settings.device == "cpu" and f.cards[0]["name"] == "CPU" and "as pf.llm.load keeps them" in f.note
+    assert "GPUs" not in str(f)
+
+    # On a GPU, rows of blocks are padded to 16 bytes, and numbers beside them are bfloat16.
+    weights, packed = 0, types != ("MXFP4",)
+    listed = _architecture._document(path)["tensors"]
+    for t in listed:
+        rows, padded = t["shape"][0], t["bytes"]
+        if t["dtype"] == "MXFP4":
+            padded = t["elements"] * (2 if packed else 4)
+        elif len(t["shape"]) == 2 and t["name"] != "token_embd.weight":
+            padded = rows * -(-t["bytes"] // rows // 16) * 16
+        elif tied and t["name"] == "token_embd.weight":
+            padded += rows * -(-t["bytes"] // rows // 16) * 16
+        weights += padded
+    on_gpu = pf.memory.fit(path, context=64)
+    assert on_gpu.needs["inference"]["weights"] == weights and on_gpu.settings.device == "gpu"
+
+
+def of_mxfp4(files):
+    """A model all of whose matrices are MXFP4, which no product takes: zeros."""
+    config = files.small.config_json("llama", hidden_size=256, intermediate_size=512, num_hidden_layers=2, head_dim=64)
+    metadata, tensors = files.as_gguf("llama", config, files.small.random_weights(config, 3))
+    return metadata, {n: (files.TYPES["MXFP4"], t.shape, bytes(t.shape[0] * t.shape[1] // 32 * 17)) if t.ndim == 2 else t for n, t in tensors.items()}
+
+
+def test_experts_whose_tiles_would_be_shared_count_as_stored():
+    from pyflame.llm._packed import nbytes_when_loaded
+
+    stored = 4 * 12 * 210  # four matrices of 12 rows of one block of Q6_K
+    assert nbytes_when_loaded("Q6_K", (4, 12, 256), stored, False) == stored
+    assert nbytes_when_loaded("Q6_K", (4, 16, 256), 4 * 16 * 210, False) == 64 * 274
+    assert nbytes_when_loaded("MXFP4", (4, 16, 256), 4 * 16 * 136, False) == 0
+
+
+def test_weights_of_few_bits_in_a_folder_count_as_stored(tmp_path):
+    path = folder(tmp_path / "gpt2", GPT2)
+    pf.save({"wte.weight": pf.zeros(100, 10, dtype=pf.int8)}, tmp_path / "gpt2" / "model.safetensors")
+    f = pf.memory.fit(path)
+    assert f.needs["inference"]["weights"] == 1000 and f.note == "Weights of few bits count as stored."
 
 
 PROGRAM = """

@@ -106,14 +106,41 @@ def test_bits_of_a_weight():
     assert {name: 8 * pf.weight_tiles(pf.tensor(blocks(name, 16, 2)), name).numel() / (16 * 2 * BLOCKS[name][0]) for name in BLOCKS} == tiles
 
 
+@pytest.mark.parametrize("name", BLOCKS)
+def test_bytes_of_products(name):
+    rows, columns = 11, 3 * BLOCKS[name][0]
+    w = pf.tensor(blocks(name, rows, 3))
+    in_planes = DEVICE not in ("cpu", "reference")
+    assert pf._C._bytes_of_products(name, rows, columns, in_planes) == pf.weight_tiles(w.to(DEVICE), name).numel()
+    assert pf._C._bytes_of_products(name, rows, columns, True) == rows * -(-w.shape[1] // 16) * 16
+    assert pf._C._bytes_of_products(name, rows, columns - 1, in_planes) == 0
+
+
+def test_types_without_products_have_no_bytes_of_them():
+    assert [pf._C._bytes_of_products(name, 8, 256, False) for name in ("MXFP4", "F32", "IQ2_XXS", "Q9")] == [0] * 4
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="GPUs have other bounds")
+@pytest.mark.parametrize("name", BLOCKS)
+def test_inputs_up_to_8e34_have_finite_products(name):
+    w = blocks(name, 8, 2)
+    x = np.full((1, 2 * BLOCKS[name][0]), 8e34, np.float32)
+    y = pf.quantized_linear(pf.tensor(x), pf.tensor(w), name).numpy()
+    want = x.astype(np.float64) @ decoded(name, w).astype(np.float64).T
+    assert np.abs(want).max() < 3e38
+    np.testing.assert_allclose(y, want, rtol=0, atol=1e-4 * 8e34 * np.abs(decoded(name, w)).sum(1).max())
+
+
 X, W = pf.ones(2, 64), pf.tensor(blocks("Q4_0", 8, 2))
 
 
 @pytest.mark.parametrize(
     ("error", "message", "call"),
     [
-        (ValueError, "quantized_linear: no blocks of this type can be decoded; got 'Q9'; expected a name of GGUF, such as Q4_K", lambda: pf.quantized_linear(X, W, "Q9")),
-        (NotImplementedError, "quantized_linear: this type is not available; got 'MXFP4'; expected one of Q4_0, Q4_1, .*, Q2_K, .*IQ4_XS; hint: decode the weights", lambda: pf.quantized_linear(X, W, "MXFP4")),
+        (ValueError, "quantized_linear: no blocks of this type can be decoded; got 'Q9'; expected one of Q4_0, .*IQ4_XS$", lambda: pf.quantized_linear(X, W, "Q9")),
+        (ValueError, "decode_blocks: no blocks of this type can be decoded; got 'IQ2_XXS'; expected one of Q4_0, .*IQ4_XS$", lambda: pf.decode_blocks(W, "IQ2_XXS")),
+        (ValueError, "_block_elements: no type has this name; got 'Q9'; expected a name of GGUF", lambda: pf._C._block_elements("Q9")),
+        (NotImplementedError, "quantized_linear: this type is not available; got 'MXFP4'; expected one of Q4_0, Q4_1, .*, Q2_K, .*IQ4_XS; hint: decode the weights on the CPU$", lambda: pf.quantized_linear(X, W, "MXFP4")),
         (TypeError, "quantized_linear: the weights are no bytes; got float32; expected uint8", lambda: pf.quantized_linear(X, X, "Q4_0")),
         (TypeError, "quantized_linear: needs a floating dtype; got int64", lambda: pf.quantized_linear(X.long(), W, "Q4_0")),
         (ValueError, r"quantized_linear: the weights are no rows of blocks; got shape \(36,\)", lambda: pf.quantized_linear(X, W[0], "Q4_0")),
@@ -160,7 +187,7 @@ def test_planes_on_a_gpu_give_the_same_bits_as_rows(name):
 @needs_gpu
 def test_errors_on_a_gpu():
     w = W.to(DEVICE)
-    with pytest.raises(NotImplementedError, match="decode_blocks: this type is not available; got 'MXFP4'; expected one of Q4_0"):
+    with pytest.raises(NotImplementedError, match="decode_blocks: this type is not available; got 'MXFP4'; expected one of Q4_0, .*; hint: decode the weights on the CPU$"):
         pf.decode_blocks(w, "MXFP4")
     with pytest.raises(ValueError, match=r"got weight \(8, 36\) for planes of 8 rows of 64 elements; expected \(8, 48\)"):
         pf.quantized_linear(X.to(DEVICE), w, "Q4_0", tiled_rows=8)

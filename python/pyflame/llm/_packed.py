@@ -1,4 +1,6 @@
 """Weights that stay in GGUF's blocks of a few bits."""
+import math
+
 from .. import _C, _numpy as np
 
 _TILE_ROWS = 8  # of the CPU's tiles
@@ -18,6 +20,17 @@ def blocks_of_8_bits(q, scale):
     """The same for Q8_0: int8 numbers times a float16 scale for each 32 columns."""
     rows, columns = q.shape
     return np.concatenate([np.ascontiguousarray(scale)[..., None].view(np.uint8), np.ascontiguousarray(q, np.int8).view(np.uint8).reshape(rows, columns // 32, 32)], 2).reshape(rows, -1)
+
+
+def _in_order_of_products(shape):
+    """Whether tile() puts a weight of this shape in the order of products. Otherwise a tile would belong to two matrices, and products read rows of blocks."""
+    return len(shape) != 3 or shape[1] % _TILE_ROWS == 0
+
+
+def nbytes_when_loaded(type, shape, stored, on_gpu):
+    """The bytes that a weight of a GGUF file, of so many stored bytes, takes for its products on a GPU or on the CPU. 0: products do not take its blocks, which are decoded."""
+    made = _C._bytes_of_products(type, math.prod(shape[:-1]), shape[-1], on_gpu) if len(shape) > 1 else 0
+    return made if _in_order_of_products(shape) else min(made, stored)
 
 
 def rows_in_halves(rows, heads):
@@ -89,8 +102,8 @@ class PackedWeight:
 
     def tile(self, keep_rows=False):
         """Puts the weights in the order of products, before the first one. keep_rows: rows() stays possible; otherwise the blocks' memory is given back."""
-        if len(self.shape) == 3 and self.shape[1] % _TILE_ROWS:
-            return  # a tile would belong to two matrices; products read rows of blocks then
+        if not _in_order_of_products(self.shape):
+            return
         self._tiles = _C._weight_tiles_of(self._rows(), self.type)
         if not keep_rows:
             self._pieces = None

@@ -30,6 +30,7 @@ class Architecture:
     experts_used: int = 1
     parameters: int = None
     stored_bytes: int = None
+    tensors: list = None  # of a GGUF file: dicts with a name, dtype, shape and bytes
 
 
 @dataclasses.dataclass
@@ -157,6 +158,8 @@ def read(path):
     found = _config(config) if whole else None
     if found is None and doc["format"].startswith("GGUF"):
         found = of_gguf(doc["metadata"], weights.name)
+        if found is not None:
+            found.tensors = doc["tensors"]
     if found is None:
         return weights
     found.parameters, found.stored_bytes = weights.parameters, weights.stored_bytes

@@ -2,7 +2,7 @@
 import dataclasses
 import math
 
-from . import _cards, _fit_sources, _text
+from . import _cards, _fit_sources, _machine, _text
 from ._fit_sources import PARTS, Settings
 
 KINDS = ("inference", "training")
@@ -15,7 +15,7 @@ _MOST_BATCH, _MOST_CONTEXT = 1 << 16, 1 << 22
 class Fit:
     """The result of pf.memory.fit; print() shows it. needs: {kind: {part: bytes or None if not known}}; cards: those that were asked for.
 
-    name: the model's. parameters: how many it has. settings: what was planned for: batch, context, dtype, precision, optimizer and checkpointing. advice: {kind: lines
+    name: the model's. parameters: how many it has. settings: what was planned for: batch, context, dtype, precision, optimizer, checkpointing, and device, which is 'gpu' or 'cpu'. advice: {kind: lines
     about what to change, or how far it can go}, empty without a device. note: what to know about the weights, or ''. takes: those of 'batch' and 'context' that the plan depends on.
 
     It is a result, and its fields are not checked. Only a missing or unknown field is an error, a TypeError.
@@ -128,6 +128,8 @@ def _advice(planner, source, settings, card):
     total = planner(together)
     if len(words) > 1:
         lines.append(f"{' '.join(words)}: {_text.size(total)}, {'fits' if total <= room else 'does not fit'}")
+    if settings.device == "cpu":
+        return lines
     if planner.kind == "inference":
         lines += _offload(source, settings, planner(settings), room)
     if total > room:
@@ -142,7 +144,8 @@ def fit(model, *, device=None, batch=1, context=None, dtype="stored", precision=
 
     model: a folder with config.json (with or without weights), a GGUF file, the name of an installed package with one of these, other files of weights
     (their size alone is known), or 'FILE.py:function'.
-    device: the name of a GPU, or bytes such as '24GiB'; None: all GPUs of the table, without advice.
+    device: the name of a GPU, its bytes, such as '24GiB', or 'cpu' for this machine's memory; None: all GPUs of the table, without advice. A GGUF file's weights in blocks
+    count as pf.llm.load keeps them there.
     batch, context: sequences, and tokens in each; context is the model's own unless given, and at most 4096 then.
     dtype: of the weights in inference: 'stored' (bfloat16 where there are no weights), 'float32', 'bfloat16', 'float16'.
     precision: of training: 'float32', 'mixed' (float32 weights, products in bfloat16) or 'bfloat16'. checkpointing: blocks are recomputed.
@@ -153,7 +156,7 @@ def fit(model, *, device=None, batch=1, context=None, dtype="stored", precision=
     source = _fit_sources.source_of(model)
     if dtype == "stored" and source.stored_bytes is None:
         dtype = "bfloat16"
-    settings = Settings(batch, context or min(source.context or 2048, 4096), dtype, precision, optimizer, checkpointing)
+    settings = Settings(batch, context or min(source.context or 2048, 4096), dtype, precision, optimizer, checkpointing, "cpu" if device == "cpu" else "gpu")
     needs = {kind: source.plan(kind, settings) for kind in kinds}
     cards = _cards.with_memory() if device is None else [_card(device)]
     advice = {kind: _advice(_Planner(source, kind), source, settings, cards[0]) for kind in kinds} if device is not None else {}
@@ -162,6 +165,8 @@ def fit(model, *, device=None, batch=1, context=None, dtype="stored", precision=
 
 
 def _card(device):
+    if device == "cpu":
+        return {"name": "CPU", "architecture": "", "memory_bytes": _machine.host_memory()[1], "bandwidth_gbs": 0}
     if isinstance(device, str) and not device.strip()[:1].isdigit():
         return _cards.find(device)
     nbytes = _text.bytes_of(device)
@@ -200,7 +205,7 @@ def _card_rows(f, kinds):
     for c in f.cards:
         sizes.setdefault(c["memory_bytes"], []).append(c["name"])
     word = lambda k, b: ("fits" if f.fits(k, b) else "no") + f", {f.total(k) / b:.0%}" * (f.total(k) < 10 * b)  # noqa: E731
-    rows = [["GiB", *kinds, "GPUs"]]
+    rows = [["GiB", *kinds, "GPUs" if f.settings.device == "gpu" else ""]]
     for nbytes, names in sizes.items():
         shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         rows.append([f"{nbytes / (1 << 30):g}", *(word(k, nbytes) for k in kinds), shown])

@@ -18,7 +18,7 @@ _HALF = ("bfloat16", "float16")
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """dtype: of the weights in inference, or 'stored'. precision: of training, 'float32', 'mixed' or 'bfloat16'."""
+    """dtype: of the weights in inference, or 'stored'. precision: of training, 'float32', 'mixed' or 'bfloat16'. device: 'gpu' or 'cpu', on which weights in blocks take other bytes."""
 
     batch: int = 1
     context: int = None
@@ -26,6 +26,7 @@ class Settings:
     precision: str = "mixed"
     optimizer: str = "adamw"
     checkpointing: bool = False
+    device: str = "gpu"
 
 
 def _mixed(on):
@@ -54,6 +55,29 @@ def _of_parameters(kind, settings, parameters, stored_bytes):
     return {"weights": weight, "gradients": gradient, "optimizer": state}
 
 
+def _in_blocks(tensor):
+    return not hasattr(_C, tensor["dtype"])  # GGUF's name of a type, such as Q4_K, is no dtype's
+
+
+def _loaded_bytes(tensors, device):
+    """The bytes of a GGUF file's weights as pf.llm.load keeps them without a dtype. Products read most types of blocks as they are; the others are decoded. The rows of the
+    embedding stay as stored, and a head that shares its weights has them in the order of products, too."""
+    from ..llm._packed import nbytes_when_loaded
+
+    on_gpu, all_bytes = device == "gpu", 0
+    packed = [nbytes_when_loaded(t["dtype"], t["shape"], t["bytes"], on_gpu) if _in_blocks(t) else 0 for t in tensors]
+    decoded = 2 if on_gpu and any(packed) else 4
+    tied = all(t["name"] != "output.weight" for t in tensors)
+    for t, made in zip(tensors, packed, strict=True):
+        if made and t["name"] == "token_embd.weight":
+            all_bytes += t["bytes"] + (made if tied else 0)
+        elif _in_blocks(t):
+            all_bytes += made or decoded * int(t["elements"])
+        else:
+            all_bytes += t["bytes"]
+    return all_bytes
+
+
 class OfWeights:
     """Weights without sizes of layers: nothing is known of activations."""
 
@@ -79,8 +103,15 @@ class OfArchitecture:
         if self.parameters is None:
             with _null.planning():
                 self.parameters = sum(p.numel() for p in _decoder.Decoder(sizes).parameters())
-        few_bits = self.stored_bytes is not None and self.stored_bytes < 1.5 * self.parameters
-        self.note = "Weights in blocks of few bits count as stored; pf.load makes float32 of them." if few_bits else ""
+        self.blocks = any(_in_blocks(t) for t in sizes.tensors or ())
+        self.note = ""
+        if self.blocks:
+            self.note = "Weights in blocks of few bits count as pf.llm.load keeps them without a dtype: packed, or decoded where products do not take their type."
+        elif self.stored_bytes is not None and self.stored_bytes < 1.5 * self.parameters:
+            self.note = "Weights of few bits count as stored."
+
+    def _stored(self, settings):
+        return _loaded_bytes(self.sizes.tensors, settings.device) if self.blocks else self.stored_bytes
 
     def layer_bytes(self, weights):
         """The bytes of a layer, where all weights have so many: what is not the embedding's or the head's, divided by the layers."""
@@ -90,6 +121,8 @@ class OfArchitecture:
 
     def plan(self, kind, settings):
         dtype, training = _dtype(kind, settings), kind == "training"
+        if self.blocks and not training and settings.dtype == "stored" and settings.device == "cpu":
+            dtype = "float32"  # in which pf.llm.load computes there
 
         def make():
             model = _decoder.Decoder(self.sizes).to(_decoder.DTYPES[dtype]).train(training)
@@ -102,7 +135,7 @@ class OfArchitecture:
             p = estimate(make, ids, optimizer=settings.optimizer if training else None)
         cache = 2 * self.sizes.layers * self.sizes.kv_heads * self.sizes.head_dim * settings.batch * settings.context * (2 if dtype in _HALF else 4)
         rest = max(0, p.peak - p.weights - p.gradients - p.optimizer)
-        return {**_of_parameters(kind, settings, self.parameters, self.stored_bytes), "KV cache": 0 if training else cache, "activations": rest}
+        return {**_of_parameters(kind, settings, self.parameters, self._stored(settings)), "KV cache": 0 if training else cache, "activations": rest}
 
 
 class OfProgram:

@@ -10,12 +10,6 @@ namespace pyflame {
 
 namespace {
 
-const gguf::Type& type_of(const char* op, const std::string& name) {
-  const gguf::Type* type = gguf::find_type(std::string_view(name));
-  PF_CHECK(type && type->decode, Value,
-           "{}: no blocks of this type can be decoded; got '{}'; expected a name of GGUF, such as Q4_K", op, name);
-  return *type;
-}
 // The types that products take.
 std::string types_of_products() {
   std::string names;
@@ -23,11 +17,17 @@ std::string types_of_products() {
     if (tile_form(type)) names += (names.empty() ? "" : ", ") + std::string(type.name);
   return names;
 }
+const gguf::Type& type_of(const char* op, const std::string& name) {
+  const gguf::Type* type = gguf::find_type(std::string_view(name));
+  PF_CHECK(type && type->decode, Value, "{}: no blocks of this type can be decoded; got '{}'; expected one of {}", op,
+           name, types_of_products());
+  return *type;
+}
 const gguf::Type& type_of_product(const char* op, const std::string& name) {
   const gguf::Type& type = type_of(op, name);
   PF_CHECK(tile_form(type), NotImplemented,
-           "{}: this type is not available; got '{}'; expected one of {}; hint: decode the weights", op, name,
-           types_of_products());
+           "{}: this type is not available; got '{}'; expected one of {}; hint: decode the weights on the CPU", op,
+           name, types_of_products());
   return type;
 }
 
@@ -54,8 +54,8 @@ int64_t columns_of(const char* op, const Tensor& blocks, const gguf::Type& type)
 const Backend& backend_of(const Tensor& t) { return *find_backend(t.device().type); }
 
 // The shape of weights in the order in which the backend multiplies them.
-Dims ordered_shape(const Backend& backend, const gguf::Type& type, int64_t rows, int64_t columns) {
-  if (backend.blocks_in_planes()) return {rows, PlaneShape{&type, plane_form(type), rows, columns}.row_bytes()};
+Dims ordered_shape(bool in_planes, const gguf::Type& type, int64_t rows, int64_t columns) {
+  if (in_planes) return {rows, PlaneShape{&type, plane_form(type), rows, columns}.row_bytes()};
   const TileShape s{&type, tile_form(type), rows, columns};
   return {s.tiles(), s.tile_bytes()};
 }
@@ -119,8 +119,8 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string
            columns, type.name, type.elements);
   const Backend& backend = backend_of(weight);
   const int64_t outputs = rows != 0 ? rows : weight.size(0);
-  const Dims expected =
-      rows != 0 ? ordered_shape(backend, type, rows, columns) : Dims{outputs, columns / type.elements * type.bytes};
+  const Dims expected = rows != 0 ? ordered_shape(backend.blocks_in_planes(), type, rows, columns)
+                                  : Dims{outputs, columns / type.elements * type.bytes};
   PF_CHECK(rows >= 0 && weight.shape() == expected, Value,
            "{}: input and weight do not fit; got weight {} for {} of {} elements; expected {}", kOp,
            weight.shape().str(),
@@ -171,8 +171,8 @@ Tensor quantized_grouped_mm(const Tensor& x, const Tensor& weight, const std::st
            ends.shape().str());
   const Backend& backend = backend_of(weight);
   const int64_t columns = x.size(1), all = rows != 0 ? rows : weight.size(0), groups = ends.size(0);
-  const Dims expected =
-      rows != 0 ? ordered_shape(backend, type, rows, columns) : Dims{all, columns / type.elements * type.bytes};
+  const Dims expected = rows != 0 ? ordered_shape(backend.blocks_in_planes(), type, rows, columns)
+                                  : Dims{all, columns / type.elements * type.bytes};
   PF_CHECK(rows >= 0 && weight.shape() == expected, Value,
            "{}: input and weight do not fit; got weight {} for {} rows of {} elements; expected {}", kOp,
            weight.shape().str(), all, columns, expected.str());
@@ -244,6 +244,12 @@ Tensor tiles_of_rows(const std::vector<RowsOfBlocks>& pieces, const std::string&
     }
   });
   return out;
+}
+
+int64_t bytes_of_products(const std::string& type_name, int64_t rows, int64_t columns, bool in_planes) {
+  const gguf::Type* type = gguf::find_type(std::string_view(type_name));
+  if (!type || !tile_form(*type) || columns % type->elements != 0) return 0;
+  return ordered_shape(in_planes, *type, rows, columns).numel();
 }
 
 Tensor weight_tiles(const Tensor& blocks, const std::string& type_name) {

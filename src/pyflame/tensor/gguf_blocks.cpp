@@ -97,10 +97,17 @@ void decode_q8_1(const uint8_t* b, float* out) {
   for (int j = 0; j < kSmall; ++j) out[j] = static_cast<float>(static_cast<int8_t>(b[4 + j])) * d;
 }
 
+// The integers of kNonLinear as floats, so that no number is converted where it is decoded.
+constexpr auto kNonLinearFloats = [] {
+  std::array<float, kNonLinear.size()> floats{};
+  for (size_t i = 0; i < floats.size(); ++i) floats[i] = static_cast<float>(kNonLinear[i]);
+  return floats;
+}();
+
 // d, 16 bytes of nibbles: table[q] d
 void decode_iq4_nl(const uint8_t* b, float* out) {
   const float d = half_at(b);
-  const auto value = [d](int, int q) { return d * static_cast<float>(kNonLinear[static_cast<size_t>(q)]); };
+  const auto value = [d](int, int q) { return d * kNonLinearFloats[static_cast<size_t>(q)]; };
   nibbles(b + 2, out, value, value);
 }
 // The exponent of a power of two with bias 128 (the numbers are halves), 16 bytes of nibbles with 1 sign, 2 exponent and 1 mantissa bits
@@ -125,10 +132,13 @@ void decode_q2_k(const uint8_t* b, float* out) {
 void decode_q3_k(const uint8_t* b, float* out) {
   const uint8_t *high = b, *q = b + 32, *packed = b + 96;
   const float d = half_at(b + 108);
+  std::array<float, kLarge / 16> scales;
+  for (int i = 0; i < kLarge / 16; ++i)
+    scales[static_cast<size_t>(i)] = d * static_cast<float>(scale_of_q3_k(packed, i));
   for (int i = 0; i < kLarge; ++i) {
     const int half = i / 128, shift = i % 128 / 32 * 2;
     const int two = q[half * 32 + i % 32] >> shift & 3, third = high[i % 32] >> (i / 32) & 1;
-    out[i] = d * static_cast<float>(scale_of_q3_k(packed, i / 16)) * static_cast<float>(two - (third != 0 ? 0 : 4));
+    out[i] = scales[static_cast<size_t>(i / 16)] * static_cast<float>(two - (third != 0 ? 0 : 4));
   }
 }
 
@@ -169,7 +179,7 @@ void decode_iq4_xs(const uint8_t* b, float* out) {
   const float d = half_at(b);
   for (int block = 0; block < 8; ++block) {
     const float ds = d * static_cast<float>(scale_of_iq4_xs(b + 2, block));
-    const auto value = [ds](int, int n) { return ds * static_cast<float>(kNonLinear[static_cast<size_t>(n)]); };
+    const auto value = [ds](int, int n) { return ds * kNonLinearFloats[static_cast<size_t>(n)]; };
     nibbles(b + 8 + block * 16, out + block * kSmall, value, value);
   }
 }

@@ -87,20 +87,26 @@ void parts_q6_k(const uint8_t* b, Parts& p) {
       }
 }
 
-// The numbers of 2 bits of Q2_K and Q3_K: element i of each half is in byte i % 32.
-int two_bits(const uint8_t* q, int i) { return q[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3; }
+// The numbers of 2 bits of Q2_K and Q3_K: 32 bytes have 128 of them, first the lowest bits of each byte.
+void quarters(const uint8_t* from, int8_t* q) {
+  for (int half = 0; half < 2; ++half, from += 32)
+    for (int shift = 0; shift < 8; shift += 2, q += 32)
+      for (int j = 0; j < 32; ++j) q[j] = static_cast<int8_t>(from[j] >> shift & 3);
+}
 
 void parts_q2_k(const uint8_t* b, Parts& p) {
   copy_half(b + 80, p.scale), copy_half(b + 82, p.minimum);
   for (int i = 0; i < 8; ++i) p.nested[static_cast<size_t>(i)] = {b[2 * i], b[2 * i + 1]};
-  for (int i = 0; i < 256; ++i) p.q[static_cast<size_t>(i)] = static_cast<int8_t>(two_bits(b + 16, i));
+  quarters(b + 16, p.q.data());
 }
 void parts_q3_k(const uint8_t* b, Parts& p) {
   copy_half(b + 108, p.scale);
   const auto scale = [b](int part) { return static_cast<uint8_t>(gguf::scale_of_q3_k(b + 96, part)); };
   for (int i = 0; i < 8; ++i) p.nested[static_cast<size_t>(i)] = {scale(2 * i), scale(2 * i + 1)};
-  for (int i = 0; i < 256; ++i)
-    p.q[static_cast<size_t>(i)] = static_cast<int8_t>(two_bits(b + 32, i) | (b[i % 32] >> (i / 32) & 1) << 2);
+  int8_t* q = p.q.data();
+  quarters(b + 32, q);
+  for (int i = 0; i < 8; ++i, q += 32)
+    for (int j = 0; j < 32; ++j) q[j] = static_cast<int8_t>(q[j] | (b[j] >> i & 1) << 2);
 }
 void parts_iq4_xs(const uint8_t* b, Parts& p) {
   copy_half(b, p.scale);
@@ -117,18 +123,18 @@ struct Maker {
   void (*parts)(const uint8_t* block, Parts& to);
 };
 constexpr std::array<Maker, 12> kMakers = {{
-    {"Q4_0", {TileData::Nibbles, TileScales::Halves, 8}, parts_q4_0},
-    {"Q4_1", {TileData::Nibbles, TileScales::WithMinima, 0}, parts_q4_1},
-    {"Q5_0", {TileData::Bytes, TileScales::Halves, 0}, parts_q5_0},
-    {"Q5_1", {TileData::Bytes, TileScales::WithMinima, 0}, parts_q5_1},
-    {"Q8_0", {TileData::Bytes, TileScales::Halves, 0}, parts_q8_0},
-    {"Q2_K", {TileData::Quarters, TileScales::FinerMinima, 0}, parts_q2_k},
-    {"Q3_K", {TileData::Nibbles, TileScales::Finer, 4}, parts_q3_k},
-    {"Q4_K", {TileData::Nibbles, TileScales::Nested, 0}, parts_q4_k},
-    {"Q5_K", {TileData::Bytes, TileScales::Nested, 0}, parts_q5_k},
-    {"Q6_K", {TileData::Bytes, TileScales::Finer, 0}, parts_q6_k},
-    {"IQ4_NL", {TileData::Places, TileScales::Halves, 0}, parts_q4_0},
-    {"IQ4_XS", {TileData::Places, TileScales::Finer, 0}, parts_iq4_xs},
+    {"Q4_0", {TileData::Nibbles, TileScales::Halves}, parts_q4_0},
+    {"Q4_1", {TileData::Nibbles, TileScales::WithMinima}, parts_q4_1},
+    {"Q5_0", {TileData::Bytes, TileScales::Halves}, parts_q5_0},
+    {"Q5_1", {TileData::Bytes, TileScales::WithMinima}, parts_q5_1},
+    {"Q8_0", {TileData::Bytes, TileScales::Halves}, parts_q8_0},
+    {"Q2_K", {TileData::Quarters, TileScales::FinerMinima}, parts_q2_k},
+    {"Q3_K", {TileData::Nibbles, TileScales::Finer}, parts_q3_k},
+    {"Q4_K", {TileData::Nibbles, TileScales::Nested}, parts_q4_k},
+    {"Q5_K", {TileData::Bytes, TileScales::Nested}, parts_q5_k},
+    {"Q6_K", {TileData::Bytes, TileScales::Finer}, parts_q6_k},
+    {"IQ4_NL", {TileData::Places, TileScales::Halves}, parts_q4_0},
+    {"IQ4_XS", {TileData::Places, TileScales::Finer}, parts_iq4_xs},
 }};
 
 const Maker* maker_of(const gguf::Type& type) {
@@ -164,7 +170,7 @@ int element(const TileForm& f, const uint8_t* data, int64_t row, int64_t e) {
   const uint8_t byte = data[(e % each / 4 * kTileRows + row) * 4 + e % 4];
   if (f.data == TileData::Bytes) return static_cast<int8_t>(byte);
   const int number = byte >> (e / each * f.bits()) & ((1 << f.bits()) - 1);
-  return f.data == TileData::Places ? gguf::kNonLinear[static_cast<size_t>(number)] : number - f.zero;
+  return f.data == TileData::Places ? gguf::kNonLinear[static_cast<size_t>(number)] : number - f.zero();
 }
 float half_of(const uint8_t* p) {
   float16 h;

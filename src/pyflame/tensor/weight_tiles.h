@@ -2,15 +2,17 @@
 // eight. A tile holds the same numbers as the rows of GGUF's blocks that it was made of.
 //
 // A tile is a sequence of groups along the rows. Scales and minima are those of eight rows, one after the other:
-//   Halves      32 elements:  scales (float16), data
-//   WithMinima  32 elements:  scales, minima (float16), data
-//   Nested      256 elements: scales, minima (float16), then for each 32 elements: scales, minima (uint8), data
-//   Finer       256 elements: scales (float16), then for each 32 elements: scales of the first and of the last 16 (int8), data
+//   Halves      32 elements:  scales (float16), data. Q4_0, Q5_0, Q8_0, IQ4_NL
+//   WithMinima  32 elements:  scales, minima (float16), data. Q4_1, Q5_1
+//   Nested      256 elements: scales, minima (float16), then for each 32 elements: scales, minima (uint8), data. Q4_K, Q5_K
+//   Finer       256 elements: scales (float16), then for each 32 elements: scales of the first and of the last 16 (int8), data. Q3_K, Q6_K, IQ4_XS
 //   FinerMinima 256 elements: scales, minima (float16), then for each 32 elements: those of the first and of the last 16, a scale in the low
-//                             half of a byte and a minimum in the high one, data
-// The data of 32 elements are parts of four elements; a part has the four elements of each row. Bytes: eight parts. Nibbles: four parts of
-// bytes, whose low halves are the elements 0 to 15, and the high ones the elements 16 to 31. Quarters: two parts; the lowest two bits are the
-// elements 0 to 7, and so on. Places: nibbles that are places in a table of integers of 8 bits.
+//                             half of a byte and a minimum in the high one, data. Q2_K
+// The data of 32 elements are parts of four elements; a part has the four elements of each row:
+//   Bytes       eight parts of bytes with sign. Q5_0, Q5_1, Q8_0, Q5_K, Q6_K
+//   Nibbles     four parts of bytes, whose low halves are the elements 0 to 15, and the high ones the elements 16 to 31. Q4_0, Q4_1, Q3_K, Q4_K
+//   Places      nibbles that are places in a table of integers of 8 bits. IQ4_NL, IQ4_XS
+//   Quarters    two parts of bytes; the lowest two bits are the elements 0 to 7, and so on. Q2_K
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,14 +23,18 @@ namespace pyflame {
 
 constexpr int64_t kTileRows = 8, kTileBlock = 32;
 
-enum class TileData : uint8_t { Quarters, Nibbles, Places, Bytes };  // bytes have a sign
+enum class TileData : uint8_t { Quarters, Nibbles, Places, Bytes };
 enum class TileScales : uint8_t { Halves, WithMinima, Nested, Finer, FinerMinima };
 
 struct TileForm {
   TileData data;
   TileScales scales;
-  int zero;  // the number that counts as zero: quarters and nibbles without minima
 
+  // The number that counts as zero. Only nibbles without minima have one that is not 0: Q4_0's and Q3_K's.
+  constexpr int zero() const {
+    if (data != TileData::Nibbles) return 0;
+    return scales == TileScales::Halves ? 8 : scales == TileScales::Finer ? 4 : 0;
+  }
   int bits() const { return data == TileData::Bytes ? 8 : data == TileData::Quarters ? 2 : 4; }
   bool nested() const { return scales != TileScales::Halves && scales != TileScales::WithMinima; }
   bool minima() const { return scales != TileScales::Halves && scales != TileScales::Finer; }

@@ -1,13 +1,10 @@
 #include "pyflame/backends/cpu/vec_quantized.h"
 
-// Versions for the baseline and for AVX2, which is the last one with another product of bytes.
+// There are two versions on x86: one has AVX2's instructions, and that for the baseline is a loop. Sets above AVX2 are disabled, so a processor with
+// one of them runs AVX2's version. Highway gives these sets smaller numbers than AVX2, which are all disabled, also those of later releases.
 #include <hwy/detect_targets.h>
 #undef HWY_DISABLED_TARGETS
-#ifdef HWY_AVX3_ZEN4
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL | HWY_AVX3_ZEN4)
-#else
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL)
-#endif
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | (HWY_AVX2 - 1))
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pyflame/backends/cpu/vec_quantized.cpp"
@@ -112,8 +109,9 @@ HWY_INLINE void SmallSums(const uint8_t* data, const Planes<kRows>& q, int64_t a
   for (int n = 0; n < kRows; ++n)
     sums[n] = Joined(_mm256_madd_epi16(pairs[2 * n], ones), _mm256_madd_epi16(pairs[2 * n + 1], ones));
 }
-// Sums over the 16 elements of four parts, which are bytes with sign. Weights of 6 bits: 4 * 2 * 32 * 127 < 2^15; those of 8 bits are widened at once.
-template <bool kSix, int kRows, class Bytes>
+// Sums over the 16 elements of four parts, which are bytes with sign. kNarrow: weights of 5 or 6 bits, of which 4 * 2 * 32 * 127 < 2^15; those of 8
+// bits are widened at once.
+template <bool kNarrow, int kRows, class Bytes>
 HWY_INLINE void ByteSums(const Bytes& bytes, const Planes<kRows>& q, int64_t at, __m256i (&sums)[kRows]) {
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i all[kPlanes * kRows];
@@ -123,16 +121,16 @@ HWY_INLINE void ByteSums(const Bytes& bytes, const Planes<kRows>& q, int64_t at,
     for (int n = 0; n < kPlanes * kRows; ++n) {
       const __m256i signed_x = _mm256_sign_epi8(FourElements(q[n] + at + part * 4), w);
       const __m256i pairs = _mm256_maddubs_epi16(size, signed_x);
-      all[n] = kSix ? _mm256_add_epi16(all[n], pairs) : _mm256_add_epi32(all[n], _mm256_madd_epi16(pairs, ones));
+      all[n] = kNarrow ? _mm256_add_epi16(all[n], pairs) : _mm256_add_epi32(all[n], _mm256_madd_epi16(pairs, ones));
     }
   }
   for (int n = 0; n < kRows; ++n) {
     const __m256i high = all[2 * n], low = all[2 * n + 1];
-    sums[n] = kSix ? Joined(_mm256_madd_epi16(high, ones), _mm256_madd_epi16(low, ones)) : Joined(high, low);
+    sums[n] = kNarrow ? Joined(_mm256_madd_epi16(high, ones), _mm256_madd_epi16(low, ones)) : Joined(high, low);
   }
 }
 // Sums over one half of a block, of any data.
-template <TileData kData, bool kSix, int kHalf, int kRows>
+template <TileData kData, bool kNarrow, int kHalf, int kRows>
 HWY_INLINE void HalfSums(const uint8_t* data, const Planes<kRows>& q, int64_t at, __m256i (&sums)[kRows]) {
   if constexpr (kData == TileData::Quarters) {
     SmallSums<2, 2 * kHalf, 2 * kHalf + 2, kRows>(data, q, at, sums);
@@ -149,16 +147,17 @@ HWY_INLINE void HalfSums(const uint8_t* data, const Planes<kRows>& q, int64_t at
     ByteSums<false, kRows>(bytes, q, at + 16 * kHalf, sums);
   } else {
     const auto bytes = [&](int part) HWY_ATTR { return Part(data + (4 * kHalf + part) * 32); };
-    ByteSums<kSix, kRows>(bytes, q, at + 16 * kHalf, sums);
+    ByteSums<kNarrow, kRows>(bytes, q, at + 16 * kHalf, sums);
   }
 }
 
-template <TileData kData, TileScales kScales, int kZero, int kRows>
+template <TileData kData, TileScales kScales, int kRows>
 void ProductOfRows(const TileForm& form, const uint8_t* tile, const RoundedRows& x, float* y, int64_t ldy,
                    int64_t outputs) {
   constexpr bool kNested = kScales == TileScales::Nested, kFinerMinima = kScales == TileScales::FinerMinima;
   constexpr bool kFiner = kScales == TileScales::Finer || kFinerMinima;  // the halves of a block have their own scales
   constexpr bool kMinima = kScales == TileScales::WithMinima;
+  constexpr int kZero = TileForm{kData, kScales}.zero();
   const int64_t blocks = x.blocks(), data = form.data_bytes();
   Planes<kRows> q;
   __m256 total[kRows];
@@ -188,12 +187,12 @@ void ProductOfRows(const TileForm& form, const uint8_t* tile, const RoundedRows&
       tile += kMinima ? 32 : 16;
     }
     __m256i sums[kRows], last[kRows];
-    constexpr bool kSix = kScales != TileScales::Halves;
+    constexpr bool kNarrow = kScales != TileScales::Halves;
     if constexpr (kData == TileData::Nibbles && !kFiner) {
       SmallSums<4, 0, 2, kRows>(tile, q, b * kTileBlock, sums);
     } else {
-      HalfSums<kData, kSix, 0, kRows>(tile, q, b * kTileBlock, sums);
-      HalfSums<kData, kSix, 1, kRows>(tile, q, b * kTileBlock, last);
+      HalfSums<kData, kNarrow, 0, kRows>(tile, q, b * kTileBlock, sums);
+      HalfSums<kData, kNarrow, 1, kRows>(tile, q, b * kTileBlock, last);
       if (!kFiner)
         for (int n = 0; n < kRows; ++n) sums[n] = _mm256_add_epi32(sums[n], last[n]);
     }
@@ -228,15 +227,13 @@ void ProductOfRows(const TileForm& form, const uint8_t* tile, const RoundedRows&
   }
 }
 
-template <TileData kData, TileScales kScales, int kZero>
+template <TileData kData, TileScales kScales>
 void Product(const TileForm& form, const uint8_t* tile, const RoundedRows& x, int64_t rows, float* y, int64_t ldy,
              int64_t outputs) {
   int64_t i = 0;
-  for (; i + 4 <= rows; i += 4)
-    ProductOfRows<kData, kScales, kZero, 4>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
-  for (; i + 2 <= rows; i += 2)
-    ProductOfRows<kData, kScales, kZero, 2>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
-  for (; i < rows; ++i) ProductOfRows<kData, kScales, kZero, 1>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
+  for (; i + 4 <= rows; i += 4) ProductOfRows<kData, kScales, 4>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
+  for (; i + 2 <= rows; i += 2) ProductOfRows<kData, kScales, 2>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
+  for (; i < rows; ++i) ProductOfRows<kData, kScales, 1>(form, tile, x.from(i), y + i * ldy, ldy, outputs);
 }
 
 #else
@@ -246,60 +243,87 @@ HWY_INLINE float HalfAt(const uint8_t* p, int64_t i) {
   std::memcpy(&h, p + 2 * i, sizeof h);
   return static_cast<float>(h);
 }
-// sums[r] = the products of one half of a block's elements of row r. x: the high plane of the block; the low one is `columns` after it.
-template <TileData kData, int kHalf>
-HWY_INLINE void HalfSums(const uint8_t* data, const int8_t* x, int64_t columns, int32_t* sums) {
-  constexpr int kBits = kData == TileData::Bytes ? 8 : kData == TileData::Quarters ? 2 : 4;
-  std::fill_n(sums, kTileRows, 0);
-  for (int part = 0; part < 4; ++part)
+static_assert(HWY_TARGET > HWY_AVX2, "a set above AVX2 would run the slow loop");
+
+// sums[r] += the products of n elements of row r; kNibbles: and of the 16 after them, which are in the same bytes. x: the high plane; the low one is
+// `columns` after it.
+template <bool kNibbles>
+HWY_INLINE void Sums(const uint8_t* data, const int8_t* x, int64_t columns, int64_t n, int32_t* sums) {
+  const auto joined = [&](int64_t i) { return (int32_t{x[i]} << kLowBits) + x[columns + i]; };
+  for (int64_t part = 0; part < n / 4; ++part)
     for (int64_t r = 0; r < kTileRows; ++r)
       for (int64_t j = 0; j < 4; ++j) {
-        const int in_block = 4 * kHalf + part;
-        const uint8_t byte = data[(in_block % kBits * kTileRows + r) * 4 + j];
-        int32_t w = byte >> (in_block / kBits * kBits) & ((1 << kBits) - 1);
-        if (kData == TileData::Bytes) w = static_cast<int8_t>(byte);
-        if (kData == TileData::Places) w = gguf::kNonLinear[static_cast<size_t>(w)];
-        const int64_t e = in_block * 4 + j;
-        sums[r] += w * ((int32_t{x[e]} << kLowBits) + x[columns + e]);
+        const uint8_t byte = data[(part * kTileRows + r) * 4 + j];
+        if (kNibbles) sums[r] += (byte & 15) * joined(part * 4 + j) + (byte >> 4) * joined(part * 4 + j + 16);
+        else sums[r] += static_cast<int8_t>(byte) * joined(part * 4 + j);
       }
 }
+// The same for the numbers in the places kFrom to kTo - 1 of each byte, of kBits.
+template <TileData kData, int kBits, int kFrom, int kTo>
+HWY_INLINE void SomeSums(const uint8_t* data, const int8_t* x, int64_t columns, int32_t* sums) {
+  for (int64_t part = 0; part < kBits; ++part)
+    for (int64_t place = kFrom; place < kTo; ++place)
+      for (int64_t r = 0; r < kTileRows; ++r)
+        for (int64_t j = 0; j < 4; ++j) {
+          int32_t w = data[(part * kTileRows + r) * 4 + j] >> (place * kBits) & ((1 << kBits) - 1);
+          if (kData == TileData::Places) w = gguf::kNonLinear[static_cast<size_t>(w)];
+          const int64_t e = place * 4 * kBits + part * 4 + j;
+          sums[r] += w * ((int32_t{x[e]} << kLowBits) + x[columns + e]);
+        }
+}
 
-template <TileData kData, TileScales kScales, int kZero>
+template <TileData kData, TileScales kScales>
 void Product(const TileForm& form, const uint8_t* tile, const RoundedRows& x, int64_t rows, float* y, int64_t ldy,
              int64_t outputs) {
   constexpr bool kNested = kScales == TileScales::Nested, kFinerMinima = kScales == TileScales::FinerMinima;
   constexpr bool kFiner = kScales == TileScales::Finer || kFinerMinima;
+  constexpr bool kMinima = kScales == TileScales::WithMinima || kNested || kFinerMinima;
+  constexpr int kZero = TileForm{kData, kScales}.zero();
   for (int64_t i = 0; i < rows; ++i) {
     const uint8_t* at = tile;
     float total[kTileRows] = {}, outer[kTileRows] = {}, outer_minimum[kTileRows] = {};
     for (int64_t b = 0; b < x.blocks(); ++b) {
-      if (!form.nested() || b % 8 == 0) {
+      if ((!kNested && !kFiner) || b % 8 == 0) {
         for (int64_t r = 0; r < kTileRows; ++r) {
           outer[r] = HalfAt(at, r);
-          if (form.minima()) outer_minimum[r] = HalfAt(at + 16, r);
+          if (kMinima) outer_minimum[r] = HalfAt(at + 16, r);
         }
         at += form.first_bytes();
       }
       const uint8_t* fine = at;
-      if (form.nested()) at += 16;
-      int32_t sums[2][kTileRows];
+      if (kNested || kFiner) at += 16;
+      int32_t sums[kTileRows] = {}, last[kTileRows] = {};  // over the halves of the block, or over all in `sums`
       const int8_t* q = x.q + i * kPlanes * x.columns + b * kTileBlock;
-      HalfSums<kData, 0>(at, q, x.columns, sums[0]);
-      HalfSums<kData, 1>(at, q, x.columns, sums[1]);
+      if constexpr (kData == TileData::Bytes) {
+        Sums<false>(at, q, x.columns, 16, sums);
+        Sums<false>(at + 128, q + 16, x.columns, 16, last);
+      } else if constexpr (kData == TileData::Nibbles && !kFiner) {
+        Sums<true>(at, q, x.columns, 16, sums);
+      } else {
+        constexpr int kBits = kData == TileData::Quarters ? 2 : 4, kPlaces = 8 / kBits;
+        SomeSums<kData, kBits, 0, kPlaces / 2>(at, q, x.columns, sums);
+        SomeSums<kData, kBits, kPlaces / 2, kPlaces>(at, q, x.columns, last);
+      }
       at += form.data_bytes();
-      if (!kFiner)
-        for (int64_t r = 0; r < kTileRows; ++r) sums[0][r] += sums[1][r];
       const float* halves = x.sum + 2 * (i * x.blocks() + b);
-      for (int64_t half = 0; half < (kFiner ? 2 : 1); ++half) {
-        const float step = x.scale[i * x.blocks() + b], sum = kFiner ? halves[half] : halves[0] + halves[1];
-        for (int64_t r = 0; r < kTileRows; ++r) {
-          const uint8_t finer = fine[8 * half + r];
-          float scale = outer[r], minimum = outer_minimum[r];
-          if (kNested) scale *= static_cast<float>(fine[r]), minimum *= -static_cast<float>(fine[8 + r]);
-          if (kScales == TileScales::Finer) scale *= static_cast<float>(static_cast<int8_t>(finer));
-          if (kFinerMinima) scale *= static_cast<float>(finer & 15), minimum *= -static_cast<float>(finer >> 4);
-          total[r] += (static_cast<float>(sums[half][r]) * step - static_cast<float>(kZero) * sum) * scale;
-          if (form.minima()) total[r] += minimum * sum;
+      const float step = x.scale[i * x.blocks() + b], sum = kFiner ? halves[0] : halves[0] + halves[1];
+      const auto scaled = [=](int32_t products, float of_x, float scale) {
+        return (static_cast<float>(products) * step - static_cast<float>(kZero) * of_x) * scale;
+      };
+      for (int64_t r = 0; r < kTileRows; ++r) {
+        const uint8_t first = fine[r], second = fine[8 + r];
+        if constexpr (kScales == TileScales::Finer) {
+          total[r] += scaled(sums[r], sum, outer[r] * static_cast<float>(static_cast<int8_t>(first)));
+          total[r] += scaled(last[r], halves[1], outer[r] * static_cast<float>(static_cast<int8_t>(second)));
+        } else if constexpr (kFinerMinima) {
+          total[r] += scaled(sums[r], sum, outer[r] * static_cast<float>(first & 15));
+          total[r] += scaled(last[r], halves[1], outer[r] * static_cast<float>(second & 15));
+          total[r] -=
+              outer_minimum[r] * (static_cast<float>(first >> 4) * sum + static_cast<float>(second >> 4) * halves[1]);
+        } else {
+          total[r] += scaled(sums[r] + last[r], sum, kNested ? outer[r] * static_cast<float>(first) : outer[r]);
+          if (kNested) total[r] -= outer_minimum[r] * static_cast<float>(second) * sum;
+          else if (kMinima) total[r] += outer_minimum[r] * sum;
         }
       }
     }
@@ -314,23 +338,23 @@ void TileProduct(const TileForm& form, const uint8_t* tile, const RoundedRows& x
   using D = TileData;
   using S = TileScales;
   switch (form.data) {
-    case D::Quarters: return Product<D::Quarters, S::FinerMinima, 0>(form, tile, x, rows, y, ldy, outputs);
+    case D::Quarters: return Product<D::Quarters, S::FinerMinima>(form, tile, x, rows, y, ldy, outputs);
     case D::Places:
-      if (form.scales == S::Halves) return Product<D::Places, S::Halves, 0>(form, tile, x, rows, y, ldy, outputs);
-      return Product<D::Places, S::Finer, 0>(form, tile, x, rows, y, ldy, outputs);
+      if (form.scales == S::Halves) return Product<D::Places, S::Halves>(form, tile, x, rows, y, ldy, outputs);
+      return Product<D::Places, S::Finer>(form, tile, x, rows, y, ldy, outputs);
     case D::Nibbles:
       switch (form.scales) {
-        case S::Halves: return Product<D::Nibbles, S::Halves, 8>(form, tile, x, rows, y, ldy, outputs);
-        case S::WithMinima: return Product<D::Nibbles, S::WithMinima, 0>(form, tile, x, rows, y, ldy, outputs);
-        case S::Nested: return Product<D::Nibbles, S::Nested, 0>(form, tile, x, rows, y, ldy, outputs);
-        default: return Product<D::Nibbles, S::Finer, 4>(form, tile, x, rows, y, ldy, outputs);
+        case S::Halves: return Product<D::Nibbles, S::Halves>(form, tile, x, rows, y, ldy, outputs);
+        case S::WithMinima: return Product<D::Nibbles, S::WithMinima>(form, tile, x, rows, y, ldy, outputs);
+        case S::Nested: return Product<D::Nibbles, S::Nested>(form, tile, x, rows, y, ldy, outputs);
+        default: return Product<D::Nibbles, S::Finer>(form, tile, x, rows, y, ldy, outputs);
       }
     case D::Bytes:
       switch (form.scales) {
-        case S::Halves: return Product<D::Bytes, S::Halves, 0>(form, tile, x, rows, y, ldy, outputs);
-        case S::WithMinima: return Product<D::Bytes, S::WithMinima, 0>(form, tile, x, rows, y, ldy, outputs);
-        case S::Nested: return Product<D::Bytes, S::Nested, 0>(form, tile, x, rows, y, ldy, outputs);
-        default: return Product<D::Bytes, S::Finer, 0>(form, tile, x, rows, y, ldy, outputs);
+        case S::Halves: return Product<D::Bytes, S::Halves>(form, tile, x, rows, y, ldy, outputs);
+        case S::WithMinima: return Product<D::Bytes, S::WithMinima>(form, tile, x, rows, y, ldy, outputs);
+        case S::Nested: return Product<D::Bytes, S::Nested>(form, tile, x, rows, y, ldy, outputs);
+        default: return Product<D::Bytes, S::Finer>(form, tile, x, rows, y, ldy, outputs);
       }
   }
 }

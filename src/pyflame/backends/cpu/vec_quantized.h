@@ -26,6 +26,8 @@ struct RoundedRows {
 // The scale of a block is its largest magnitude / kMostRounded; it is NaN if an element is not finite. A block whose magnitudes are all below 1e-30
 // becomes zeros.
 void round_rows(const float* x, int64_t rows, const RoundedRows& to);
+// The sum over a block is multiplied by the scale of x before that of the weights. It is finite where the magnitudes of x are below 8e34: there are
+// 32 products with integers up to 128. The product of the two scales would not overflow, but loses digits below 1e-38 where x is small.
 // y[i * ldy + r] = the product of row i of x and row r of the tile, r < columns of y <= 8
 void tile_product(const TileForm& form, const uint8_t* tile, const RoundedRows& x, int64_t rows, float* y, int64_t ldy,
                   int64_t outputs);

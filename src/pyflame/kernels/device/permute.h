@@ -5,7 +5,8 @@ namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-// Four bytes: each is the byte of `low` (places 0 to 3) or `high` (4 to 7) whose place is in that byte of `places`.
+// Four bytes: each is the byte of `low` (places 0 to 3) or `high` (4 to 7) whose place is in that byte of `places`. Places
+// above 7 are undefined.
 #if !defined(PF_EMULATED_WAVE) && (defined(__HIPCC_RTC__) || defined(__HIPCC__))
 PF_DEVICE u32 permuted(u32 high, u32 low, u32 places) { return __builtin_amdgcn_perm(high, low, places); }
 #elif defined(__CUDA_ARCH__)

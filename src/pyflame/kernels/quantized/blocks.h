@@ -1,5 +1,6 @@
 // Products with weights in GGUF's blocks of a few bits, for a few rows of x. A unit is 32 weights, mostly in 16 bytes, which a lane reads at
-// once; it consists of two runs of 16 adjacent weights. A weight is scale * (q - kZero) + shift, with an integer q of 8 bits.
+// once; it consists of two runs of 16 adjacent weights. A weight is scale * (q - kZero) + shift, with an integer q of 8 bits. It has a sign for
+// Q8_0 and for the types with a table.
 //
 // x is rounded once to integers of 8 bits with a scale for each 32 elements (round_rows), so that a run is four products of four integers each.
 // These sums are exact. The sums over runs are float32, in an order that depends on the number of columns alone.
