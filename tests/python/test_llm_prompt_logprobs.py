@@ -312,9 +312,14 @@ def test_streams_go_on_while_a_long_answer_is_built(running, monkeypatch, fields
 
 def test_large_documents_are_encoded_in_slices(monkeypatch):
     document = {"a": [{"b": [{str(i): i / 7, "é": None} for i in range(200)], "c": "x\ud800", "d": {}, "e": []}], "f": (1, 2), "g": [[True], 0.5], "h": [None] * 65}
-    want, text, lengths = _answers.encoded(document), _answers._text, []
-    monkeypatch.setattr(_answers, "_text", lambda value: lengths.append(len(value) if isinstance(value, list) else 0) or text(value))
-    assert _answers.encoded_in_slices(document) == want and max(lengths) == _answers.SLICE
+    document["i"] = [{"j": [0.5] * 900, "k": [{"x": [1, 2]}] * 100} for _ in range(130)]  # as many choices with log probabilities
+    want, text, sizes = _answers.encoded(document), _answers._text, []
+
+    def size(value):
+        return 1 + sum(map(size, value.values() if isinstance(value, dict) else value)) if isinstance(value, (dict, list, tuple)) else 1
+
+    monkeypatch.setattr(_answers, "_text", lambda value: sizes.append(size(value)) or text(value))
+    assert _answers.encoded_in_slices(document) == want and max(sizes) <= 1 + _answers.SLICE and len(sizes) < 1000
 
 
 @pytest.mark.parametrize("path, fields, param, message", [

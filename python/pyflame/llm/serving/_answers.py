@@ -30,31 +30,49 @@ def encoded(document):
     return _bytes(_text(document))
 
 
-SLICE = 64  # elements of a list that are encoded at once
+SLICE = 1024  # values that are encoded at once, without a pause for other threads. It bounds the pieces of a large document, and _server.MOST_ENTRIES says which document is large.
 
 
 def encoded_in_slices(document):
-    """What encoded() returns, of a large document: json holds the interpreter until it has encoded what it gets, so it gets a part of a long list at a time, and other threads go on."""
+    """What encoded() returns, of a large document: json holds the interpreter until it has encoded what it gets, so it gets a part of the document at a time, and other threads go on."""
     return b"".join(map(_bytes, _slices(document)))
 
 
+def _size(value, most):
+    """How many values are in a list or dict, however deep. It stops counting above `most`."""
+    size = len(value)
+    for element in value.values() if isinstance(value, dict) else value:
+        if size > most:
+            break
+        if isinstance(element, (dict, list, tuple)):
+            size += _size(element, most - size)
+    return size
+
+
 def _slices(value):
-    """The JSON of a value, in texts."""
-    if isinstance(value, list) and len(value) > SLICE:
-        for begin in range(0, len(value), SLICE):
-            yield "," if begin else "["
-            yield _text(value[begin : begin + SLICE])[1:-1]
-        yield "]"
-    elif isinstance(value, (dict, list)) and value:
-        is_dict = isinstance(value, dict)
-        for i, (key, element) in enumerate(value.items() if is_dict else enumerate(value)):
-            yield "," if i else "{" if is_dict else "["
-            if is_dict:
-                yield _text(key) + ":"
-            yield from _slices(element)
-        yield "}" if is_dict else "]"
-    else:
+    """The JSON of a value, in texts. None of them has more than SLICE values, but for the names in a dict."""
+    if not isinstance(value, (dict, list, tuple)) or _size(value, SLICE) <= SLICE:
         yield _text(value)
+    elif isinstance(value, dict):
+        for i, (key, element) in enumerate(value.items()):
+            yield ("," if i else "{") + _text({key: 0})[1:-2]
+            yield from _slices(element)
+        yield "}"
+    else:
+        group, size, mark = [], 0, "["  # elements that are encoded together
+        for element in value:
+            more = 1 + (_size(element, SLICE) if isinstance(element, (dict, list, tuple)) else 0)
+            if group and size + more > SLICE:
+                yield mark + _text(group)[1:-1]
+                group, size, mark = [], 0, ","
+            if more > SLICE:
+                yield mark
+                yield from _slices(element)
+                mark = ","
+            else:
+                group.append(element)
+                size += more
+        yield (mark + _text(group)[1:-1] if group else "") + "]"
 
 
 def event(document, encode=encoded):
