@@ -351,6 +351,11 @@ class Answer:
             return None
         return [list(zip(ids, c.prompt_logprobs)) for ids, c in zip(self.job.prompts, self.choices[:: self.job.best_of])]
 
+    @property
+    def is_whole(self):
+        """Whether all texts of an answer that is no stream have ended well."""
+        return not self.job.stream and self.error is None and not self.unfinished
+
     def add(self, delta):
         if self._most is not None and len(self.deltas) >= self._most and self.error is None:
             self.fail(RequestError(f"{self.op}: the client reads too slowly; got {len(self.deltas)} pieces that wait; expected fewer", status=503, code="slow_client"))
