@@ -19,7 +19,7 @@ from aiohttp.http import HttpProcessingError
 
 from ..embedding import EmbeddingModel
 from . import _requests as requests
-from ._answers import Answer, ChatForm, CompletionForm, Mailbox, encoded, encoded_in_slices, event
+from ._answers import Answer, ChatForm, CompletionForm, Mailbox, encoded, encoded_in_slices, event, unexpected
 from ._connections import Connections
 from ._embeddings import embedding_job, embedding_document
 from ._metrics import CONTENT_TYPE, Metrics
@@ -70,7 +70,7 @@ _of_library.addFilter(_shorten)
 class Limits:
     """What clients may take. Seconds of 0: no limit.
 
-    body_bytes: of a request's body; clients: open connections; choices: texts that are written or wait at the same time (prompts times n or best_of, of all
+    body_bytes: of a request's body; clients: open connections; choices: texts that are written, or wait, or are put into one answer at the same time (prompts times n or best_of, of all
     requests); request_seconds: from a request to the end of its answer; head_seconds and body_seconds: until the first request's head, and each body,
     have come; waiting_pieces: pieces of a stream that the client has not read; beat_seconds: after which a stream that has nothing to say sends a
     comment, so that nobody takes it for dead.
@@ -193,9 +193,8 @@ class Server:
                 raise
             except ConnectionError:  # the client has left; nobody reads this
                 return web.Response(status=status)
-            except Exception:
-                log.exception("%s failed", notes.id)
-                response = self._error(RequestError("serve: the request failed; got an error of the server; expected an answer; hint: its log has the cause", status=500, code="internal_error"))
+            except Exception as e:
+                response = self._error(unexpected("serve", notes.id, e))
             status = notes.status or response.status
             return response
         finally:
@@ -364,18 +363,14 @@ class Server:
     async def _answer(self, request, op, job, form):
         if self.is_draining:
             raise RequestError("serve: the server ends; got a new request; expected none; hint: try another server", status=503, code="server_ends", headers={"Retry-After": "10"})
-        running = sum(a.unfinished for a in self.answers)
+        running = sum(len(a.choices) if a.is_whole else a.unfinished for a in self.answers)  # those of a whole answer until it is built
         if running + len(job.prompts) * job.best_of > self.limits.choices:
             raise RequestError(f"{op}: the queue is full; got {running} texts that are written or wait; expected at most {self.limits.choices}; hint: try again later", status=429, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"})
         transport = request.transport
         if transport is None:
             raise ConnectionResetError("the client left while its request was prepared")
-        answer = Answer(op, job, self.model, self.engine, self._mailbox, self._metrics, self.limits.waiting_pieces if job.stream else None, transport.abort)
-        try:
-            answer.submit()
-        except RequestError as e:
-            self.has_failed |= e.code == "engine_failed"
-            raise
+        answer = Answer(op, job, self.model, self.engine, self._mailbox, self._metrics, self.limits.waiting_pieces if job.stream else None, transport.abort, self._note_failure)
+        answer.submit()
         self.answers[answer] = transport
         limit = self.limits.request_seconds
         timer = asyncio.get_running_loop().call_later(limit, self._expire, answer) if limit else None
