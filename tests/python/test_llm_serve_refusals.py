@@ -425,14 +425,16 @@ def test_a_stream_goes_on_while_others_are_parsed(start, lm):
 
 @pytest.mark.parametrize("fields", [{"logprobs": 1, "max_tokens": 100}, {"logprobs": 1, "max_tokens": 1, "n": 100}], ids=["long", "many"])
 def test_the_time_of_an_answer_ends_while_it_is_built(start, monkeypatch, fields):
-    """The text was complete in time, so the client gets it."""
-    echo, original, built = start(lambda prompt: list(prompt) * 100), _answers.CompletionForm._likeliest, []
+    """The text was complete in time, so the client gets it. Until then its choices count as texts that are written."""
+    count = fields.get("n", 1)
+    echo, original, built = start(lambda prompt: list(prompt) * 100, limits=Limits(choices=count)), _answers.CompletionForm._likeliest, []
     echo.server.GRACE_SECONDS = 0.0
 
     def slowly(self, top):
         if not built:
             built.append(None)
             (answer,) = echo.server.answers
+            assert f"got {count} texts that are written or wait" in echo.error(COMPLETE, {"prompt": "x"}, 429)["message"]
             expired = asyncio.run_coroutine_threadsafe(expire(answer), echo.loop)
             built.append(expired.result(60))
         return original(self, top)
@@ -443,5 +445,5 @@ def test_the_time_of_an_answer_ends_while_it_is_built(start, monkeypatch, fields
         return True
 
     monkeypatch.setattr(_answers.CompletionForm, "_likeliest", slowly)
-    assert len(echo.ask(COMPLETE, {"prompt": "x", **fields})["choices"]) == fields.get("n", 1) and built == [None, True]
+    assert len(echo.ask(COMPLETE, {"prompt": "x", **fields})["choices"]) == count and built == [None, True]
     everything_is_free(echo)
