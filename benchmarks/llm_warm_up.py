@@ -53,7 +53,7 @@ def measure(a):
     model = llm_decode.random_model(a.shape, "bfloat16", a.device, 2 * a.tokens)
     begin = time.perf_counter()
     with Engine(model, max_num_seqs=a.texts, max_model_len=a.tokens + 64, max_num_batched_tokens=max(512, a.texts), warm_up=a.warm_up == "yes") as engine:
-        while engine._to_warm_up:
+        while engine._warm_up.left:
             time.sleep(0.01)
         seconds, before = time.perf_counter() - begin, pf.program_cache_stats()["misses"]
         gaps = 1e3 * write(engine, a.texts, a.tokens, np.random.default_rng(0))

@@ -2,6 +2,9 @@
 import json
 import math
 import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -255,3 +258,12 @@ def test_wrong_caches(capsys, words, message):
     with pytest.raises(SystemExit):
         bench._arguments(words)
     assert message in capsys.readouterr().err
+
+
+def test_the_benchmark_of_warming_up_runs(tmp_path):
+    """benchmarks/llm_warm_up.py, one of its processes."""
+    script = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "llm_warm_up.py"
+    r = subprocess.run([sys.executable, str(script), "--texts", "2", "--tokens", "64", "--warm_up", "yes", "--json", str(tmp_path / "r.json")], capture_output=True, text=True, timeout=300)
+    assert r.returncode == 0, r.stderr
+    (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert row["warm_up"] and 0 < row["ms_median"] <= row["ms_largest"]

@@ -11,7 +11,7 @@ pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import LLM  # noqa: E402
 from pyflame.llm import embed as command  # noqa: E402
 from pyflame.llm.conversion import _gguf_file  # noqa: E402
-from pyflame.llm.embedding import is_encoder  # noqa: E402
+from pyflame.llm.embedding import is_encoder_path  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 TEXTS = ["the window is open", "A door", "The DOORS and the wíndows in the house!", "shut", "houses is opening to the door and in a window", "xyzzy 中"]
@@ -62,7 +62,7 @@ def _text(folder, name):
 
 def test_a_file_of_llama_cpps_form(folder, model, tmp_path):
     path = written(folder, tmp_path / "m.gguf")
-    assert is_encoder(path)
+    assert is_encoder_path(path)
     got = pf.llm.load_embedding(path)
     assert (got.pooling, got.normalize, got.context, got.size, got.name, got.matryoshka) == ("MEAN", True, 64, 32, "small", False)
     assert [got.ids(t) for t in TEXTS] == [model.ids(t) for t in TEXTS]

@@ -283,6 +283,50 @@ def test_contents_that_are_saved():
     assert blocks.find(ids, 8) == [] and len(saves) == 3
 
 
+def test_contents_that_somebody_needs_are_not_forgotten():
+    room, saves = [2], []
+
+    def save(of):  # as an engine does, with room for two blocks
+        while blocks.saved_count + len(of) > room[0]:
+            if not blocks.forget_saved():
+                return None
+        saves.append(list(of))
+        return saves[-1]
+
+    def known(first):
+        block = blocks.take(1)
+        content = blocks.register(block[0], _blocks.ROOT, [first, first])
+        blocks.release(block)
+        return content
+
+    def is_known(first):
+        return bool(blocks.find([first, first], 2))
+
+    blocks = _blocks.Blocks(2, 2, save=save)
+    a, b = known(1), known(2)
+    blocks.need([a])
+    blocks.need([a, b])
+    blocks.release(blocks.take(2))  # both are saved, each by itself or together
+    assert blocks.saved_needed == blocks.saved_count == 2 and not blocks.forget_saved()
+    known(3)
+    blocks.release(blocks.take(2))  # there is no room for it
+    assert is_known(1) and is_known(2) and not is_known(3)
+    blocks.need_no_more([a, b])
+    assert blocks.saved_needed == 1
+    blocks.need_no_more([a])
+    assert blocks.saved_needed == 0
+    known(4)
+    blocks.release(blocks.take(2))
+    assert is_known(4) and not is_known(1)
+    # What somebody needs is saved first.
+    blocks.clear()
+    room[0] = 1
+    known(5), blocks.need([known(6)])
+    blocks.release(blocks.take(2))
+    assert is_known(6) and not is_known(5)
+    assert known(7) > a  # a number is used once
+
+
 def test_known_beginnings_are_found_and_counted(lm):
     ids = [int(i) for i in np.random.RandomState(5).randint(4, small.VOCABULARY, 50)]
     with Engine(lm) as engine:

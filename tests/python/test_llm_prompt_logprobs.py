@@ -281,6 +281,97 @@ def test_where_the_queue_has_no_room_for_further_choices(running, lm):  # noqa: 
     until(lambda: idle(running.engine))
 
 
+@pytest.mark.parametrize("error, status, code", [(MemoryError("no memory"), 500, "internal_error"), (OSError("gone"), 500, "internal_error"), (RuntimeError("closed"), 503, "engine_failed")])
+def test_where_the_engine_fails_at_further_choices(running, monkeypatch, error, status, code):
+    """The answer ends with an error, and each of its texts is counted once."""
+    submit = running.engine.submit
+
+    def once(*args, **options):
+        monkeypatch.setattr(running.engine, "submit", fails)
+        return submit(*args, **options)
+
+    def fails(*args, **options):
+        raise error
+
+    monkeypatch.setattr(running.engine, "submit", once)
+    assert running.error(COMPLETE, {"prompt": "the window", "echo": True, "logprobs": 1, "n": 3, "max_tokens": 0}, status)["code"] == code
+    assert running.server.has_failed == (status == 503)
+    until(lambda: idle(running.engine))
+    assert counted(running, 'request_success_total{finished_reason="abort"') == 3 and counted(running, "request_prompt_tokens_count") == 0
+
+
+def counted(running, name):
+    """The sum of the metrics whose lines begin so."""
+    return sum(float(line.split()[-1]) for line in running.raw("/metrics")[2].decode().splitlines() if line.startswith("vllm:" + name))
+
+
+@pytest.mark.parametrize("options", [{}, {"enable_prefix_caching": False}], ids=str)
+def test_choices_wait_for_the_first_one_of_their_prompt(lm, options):  # noqa: F811
+    """With log probabilities of the prompt they begin with its first token and take its beginning from the cache. Where there are no known beginnings, they begin at once."""
+    ids, asked = [5, 6, 7, 8] * 20, []
+    running = Running(lm, Engine(lm, max_num_seqs=4, max_model_len=128, warm_up=False, **options), name="small")
+    try:
+        submit = running.engine.submit
+        running.engine.submit = lambda *args, **options: asked.append(running.engine.stats()["generation_tokens_total"]) or submit(*args, **options)
+        choices = running.ask(COMPLETE, {"prompt": ids, "n": 3, "max_tokens": 2, "prompt_logprobs": 1, "temperature": 0, "ignore_eos": True})["choices"]
+        assert [len(c["prompt_logprobs"]) for c in choices] == [80] * 3 and len({c["text"] for c in choices}) == 1
+        assert running.engine.stats()["prefix_cache_hits"] == (0 if options else 2 * 64)
+        assert len(asked) == 3 and asked[0] == 0 and (asked[1] > 0) == (not options)
+        # What the others repeat, the first one finds.
+        choices = running.ask(COMPLETE, {"prompt": ids, "n": 3, "max_tokens": 1, "echo": True, "logprobs": 1})["choices"]
+        assert [len(c["logprobs"]["tokens"]) for c in choices] == [81] * 3 and len({str(c["logprobs"]["token_logprobs"][:80]) for c in choices}) == 1
+    finally:
+        running.end()
+
+
+def test_choices_share_what_they_repeat(running, monkeypatch):
+    """The entries of a prompt's tokens are made once. The wait for the first choice is part of the time in the queue."""
+    prompt, shared, add = PROMPTS[-1], [], _answers.Answer.add
+    held, submitted = [], _answers.Answer.submit_followers
+
+    def noted(answer, delta):
+        if len(delta.entries) == len(prompt):
+            shared.append(delta.entries)
+        add(answer, delta)
+
+    def begins_later(answer, first):
+        answer.begin -= 1000.0  # as if the first choice had taken so long
+        held.extend(first.followers)
+        submitted(answer, first)
+
+    monkeypatch.setattr(_answers.Answer, "add", noted)
+    monkeypatch.setattr(_answers.Answer, "submit_followers", begins_later)
+    choices = running.ask(COMPLETE, {"prompt": prompt, "n": 3, "max_tokens": 1, "echo": True, "logprobs": 1})["choices"]
+    assert [len(c["logprobs"]["tokens"]) for c in choices] == [101] * 3 and len(shared) == 3 and len(set(map(id, shared))) == 1
+    assert len(held) == 2 and 2 * 1000 <= counted(running, "request_queue_time_seconds_sum") < 3 * 1000
+
+
+def test_an_event_that_fails_ends_one_answer(echo, monkeypatch):  # noqa: F811
+    """The events behind it reach their choices."""
+    receive, waiting = _answers.Choice.receive, threading.Event()
+
+    def fails(choice, event):
+        if choice.answer.job.user == "unlucky":
+            raise MemoryError("no memory")
+        receive(choice, event)
+
+    monkeypatch.setattr(_answers.Choice, "receive", fails)
+    echo.engine.allow(0)
+    with ThreadPoolExecutor(2) as pool:
+        unlucky = pool.submit(echo.error, COMPLETE, {"prompt": "once", "user": "unlucky"}, 500)
+        until(lambda: len(echo.engine.requests) == 1)
+        other = pool.submit(echo.ask, COMPLETE, {"prompt": "once"})
+        until(lambda: len(echo.engine.requests) == 2)
+
+        def loop_waits():  # until events of both wait to be delivered
+            echo.engine.allow()
+            until(lambda: not echo.engine.unfinished)
+            waiting.set()
+
+        echo.loop.call_soon_threadsafe(loop_waits)
+        assert waiting.wait(60) and unlucky.result(60)["code"] == "internal_error" and other.result(60)["choices"][0]["text"] == "once"
+
+
 def test_echo_without_logprobs(echo, lm):  # noqa: F811
     choice = echo.ask(COMPLETE, {"prompt": "once", "echo": True})["choices"][0]
     assert (choice["text"], choice["logprobs"]) == ("onceonce", None)
@@ -312,9 +403,14 @@ def test_streams_go_on_while_a_long_answer_is_built(running, monkeypatch, fields
 
 def test_large_documents_are_encoded_in_slices(monkeypatch):
     document = {"a": [{"b": [{str(i): i / 7, "é": None} for i in range(200)], "c": "x\ud800", "d": {}, "e": []}], "f": (1, 2), "g": [[True], 0.5], "h": [None] * 65}
-    want, text, lengths = _answers.encoded(document), _answers._text, []
-    monkeypatch.setattr(_answers, "_text", lambda value: lengths.append(len(value) if isinstance(value, list) else 0) or text(value))
-    assert _answers.encoded_in_slices(document) == want and max(lengths) == _answers.SLICE
+    document["i"] = [{"j": [0.5] * 900, "k": [{"x": [1, 2]}] * 100} for _ in range(130)]  # as many choices with log probabilities
+    want, text, sizes = _answers.encoded(document), _answers._text, []
+
+    def size(value):
+        return 1 + sum(map(size, value.values() if isinstance(value, dict) else value)) if isinstance(value, (dict, list, tuple)) else 1
+
+    monkeypatch.setattr(_answers, "_text", lambda value: sizes.append(size(value)) or text(value))
+    assert _answers.encoded_in_slices(document) == want and max(sizes) <= 1 + _answers.SLICE and len(sizes) < 1000
 
 
 @pytest.mark.parametrize("path, fields, param, message", [

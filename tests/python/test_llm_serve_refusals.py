@@ -5,6 +5,7 @@ import logging
 import random
 import re
 import socket
+import threading
 
 import pytest
 
@@ -12,7 +13,7 @@ for package in ("regex", "jinja2", "aiohttp", "prometheus_client"):
     pytest.importorskip(package, reason=f"the package {package} is not installed")
 from llm_client import CHAT, COMPLETE, ECHO, HELLO, echo, everything_is_free, lm, start, text_of, until  # noqa: E402, F401
 from pyflame.llm.engine import EngineFull  # noqa: E402
-from pyflame.llm.serving import Limits  # noqa: E402
+from pyflame.llm.serving import Limits, _answers  # noqa: E402
 
 # What is wrong with a request.
 
@@ -397,3 +398,52 @@ def test_a_stream_that_waits_says_that_it_is_there(start):
     stream = start(most=0, limits=Limits(beat_seconds=0.05)).stream(COMPLETE, {"prompt": "x"})
     assert stream.response.readline() == b": still there\n"
     stream.break_off()
+
+
+def test_a_stream_goes_on_while_others_are_parsed(start, lm):
+    """Two requests take both threads that parse. The stream has a backlog of tokens with log probabilities, more than a document that is built on the loop has."""
+    echo = start(lambda prompt: lm.tokenizer.encode("ab") * 100, most=1)
+    stream = echo.stream(COMPLETE, {"prompt": "x", "max_tokens": 200, "logprobs": 1})
+    next(stream)
+    parse, has_ended = threading.Event(), threading.Event()
+    parsing = [echo.server._pool.submit(parse.wait, 60) for _ in range(2)]
+
+    def loop_waits():  # until all tokens wait to be sent
+        echo.engine.allow()
+        until(lambda: not echo.engine.unfinished)
+
+    echo.loop.call_soon_threadsafe(loop_waits)
+    reading = threading.Thread(target=lambda: stream.rest() and has_ended.set())
+    reading.start()
+    try:
+        assert has_ended.wait(20)
+    finally:
+        parse.set()
+        reading.join()
+    assert all(p.result(60) for p in parsing)
+
+
+@pytest.mark.parametrize("fields", [{"logprobs": 1, "max_tokens": 100}, {"logprobs": 1, "max_tokens": 1, "n": 100}], ids=["long", "many"])
+def test_the_time_of_an_answer_ends_while_it_is_built(start, monkeypatch, fields):
+    """The text was complete in time, so the client gets it. Until then its choices count as texts that are written."""
+    count = fields.get("n", 1)
+    echo, original, built = start(lambda prompt: list(prompt) * 100, limits=Limits(choices=count)), _answers.CompletionForm._likeliest, []
+    echo.server.GRACE_SECONDS = 0.0
+
+    def slowly(self, top):
+        if not built:
+            built.append(None)
+            (answer,) = echo.server.answers
+            assert f"got {count} texts that are written or wait" in echo.error(COMPLETE, {"prompt": "x"}, 429)["message"]
+            expired = asyncio.run_coroutine_threadsafe(expire(answer), echo.loop)
+            built.append(expired.result(60))
+        return original(self, top)
+
+    async def expire(answer):
+        echo.server._expire(answer)
+        await asyncio.sleep(0.01)  # what was due to happen at once has happened
+        return True
+
+    monkeypatch.setattr(_answers.CompletionForm, "_likeliest", slowly)
+    assert len(echo.ask(COMPLETE, {"prompt": "x", **fields})["choices"]) == count and built == [None, True]
+    everything_is_free(echo)

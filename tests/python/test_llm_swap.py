@@ -102,6 +102,34 @@ def test_a_block_is_copied_to_host_memory_once(lm, texts, monkeypatch):
     assert has_come_back and copies == blocks > 2
 
 
+@pytest.mark.parametrize("blocks", [8, 12])
+def test_what_a_preempted_text_needs_is_not_dropped(tmp_path, monkeypatch, blocks):
+    """A text is preempted. While it waits, others end and leave the device. They make room in host memory for its blocks, so that nothing is computed twice."""
+    model = pf.llm.load(small.write_random_model(tmp_path, "llama", seed=3, max_position_embeddings=256))
+    rs, computed, shares, ended, seen = np.random.RandomState(1), Computed(monkeypatch), [], threading.Semaphore(0), []
+    with Engine(model, max_num_seqs=2, kv_cache_bytes=cache_of(model, 12), swap_space=gib(model, blocks), warm_up=False) as engine:
+        sizes = [(33, 155), *[(40, 8)] * 6]
+
+        def receive(event):
+            shares.append(engine.stats()["cpu_cache_usage"])
+            if isinstance(event, Finished):
+                ended.release()
+
+        def first(event):
+            seen.append(event)
+            if len(seen) == 5:
+                for length, tokens in sizes:
+                    engine.submit([int(i) for i in rs.randint(4, 60, length)], GREEDY, tokens, stop_ids=(), receive=receive)
+            receive(event)
+
+        engine.submit([int(i) for i in rs.randint(4, 60, 100)], GREEDY, 80, stop_ids=(), priority=1, receive=first)
+        assert all(ended.acquire(timeout=60) for _ in range(7))
+        stats = engine.stats()
+    assert len(seen) == 81 and stats["preemptions_total"] > 0 and is_free(engine)
+    assert computed.tokens == sum(length + tokens - 1 for length, tokens in [(100, 80), *sizes])
+    assert 0.5 < max(shares) <= 1 and stats["cpu_cache_usage"] == 0
+
+
 def test_cancelled_and_failed_texts_free_host_memory(lm, texts, monkeypatch):
     prompts, want = texts
     with Engine(lm, kv_cache_bytes=cache_of(lm, 9), swap_space=gib(lm, 100)) as engine:
@@ -111,10 +139,8 @@ def test_cancelled_and_failed_texts_free_host_memory(lm, texts, monkeypatch):
             if isinstance(event, Finished):
                 done[i].set()
             else:
-                with engine._wake:
-                    waiting = [r for r in engine._waiting if r._swapped is not None]
-                if waiting and not swapped:
-                    swapped.append(engine.stats()["cpu_cache_usage"])
+                if not swapped and engine.stats()["cpu_cache_usage"] > 0:
+                    swapped.append(sum(r._swapped is not None for r in requests))
                     for r in requests:
                         engine.cancel(r)
 
@@ -122,14 +148,14 @@ def test_cancelled_and_failed_texts_free_host_memory(lm, texts, monkeypatch):
             for i, p in enumerate(prompts):
                 requests.append(engine.submit(p, GREEDY, 40, stop_ids=(), receive=lambda e, i=i: receive(i, e)))
         assert all(d.wait(60) for d in done) and swapped[0] > 0
-        assert "cancelled" in {r.finished.reason for r in requests} and engine.stats()["cpu_cache_usage"] == 0
+        assert "cancelled" in {r.finished.reason for r in requests} and engine.stats()["cpu_cache_usage"] == 0 and not engine._blocks._needed
         # A step fails while a text is in host memory: what is there is right.
         failed = []
 
         def breaking(function):
             def breaks(step):
                 with engine._wake:
-                    if not failed and any(r._swapped is not None for r in engine._waiting):
+                    if not failed and engine.stats()["cpu_cache_usage"] > 0:
                         failed.append(1)
                         raise MemoryError("no memory")
                 return function(step)

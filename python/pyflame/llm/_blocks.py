@@ -18,7 +18,7 @@ class Known(NamedTuple):
 
 
 class Saved:
-    """The contents of blocks that were evicted together. data: what save() returned; left: content -> its place among them, of those that are still saved here."""
+    """The contents of blocks that were evicted together. data: what save() returned; count: how many they were; left: content -> its place among them, of those that are still saved here."""
 
     def __init__(self, data, contents):
         self.data, self.count, self.left = data, len(contents), {content: place for place, content in enumerate(contents)}
@@ -31,6 +31,8 @@ class Blocks:
 
     def __init__(self, count, size, first=0, save=None):
         self.count, self.size, self.first, self._save = count, size, first, save
+        self._contents = ROOT  # the number of the last content
+        self._needed = {}  # content: how many need it
         self.clear()
 
     def clear(self):
@@ -40,8 +42,8 @@ class Blocks:
         self._holders = {}  # block: how many hold it
         self._index = {}  # (content before, tokens): Known
         self._key = {}  # block: its key in _index
-        self._contents = ROOT
-        self._saved = OrderedDict()  # content: (its key in _index, its Saved), the first that was evicted first
+        self._saved = {}  # content: (its key in _index, its Saved)
+        self._forgettable = OrderedDict()  # each Saved of which nobody needs a content: None, the first that was evicted first
         self.saved_count = 0  # how many blocks all Saved are of
 
     @property
@@ -66,6 +68,14 @@ class Blocks:
         return taken
 
     def _evict(self, blocks):
+        """Saves the contents of blocks, those that somebody needs first, because room is made for them."""
+        needed, others = [], []
+        for block in blocks:
+            (needed if self._index[self._key[block]].content in self._needed else others).append(block)
+        self._save_in_groups(needed)
+        self._save_in_groups(others)
+
+    def _save_in_groups(self, blocks):
         """Saves the contents of blocks, in groups of 1, 2, 4 and so on: each size of a copy has a program of its own."""
         while blocks:
             group = blocks[: 1 << len(blocks).bit_length() - 1]
@@ -81,12 +91,43 @@ class Blocks:
             for key in keys:
                 self._index[key] = Known(None, self._index[key].content)
                 self._saved[self._index[key].content] = key, saved
+            self._sort(saved)
+
+    def need(self, contents):
+        """Says that somebody needs these contents: those that are saved are not forgotten until need_no_more() was called as often."""
+        for content in contents:
+            self._needed[content] = self._needed.get(content, 0) + 1
+        self._sort_those_with(contents)
+
+    def need_no_more(self, contents):
+        """The contrary of need()."""
+        for content in contents:
+            self._needed[content] -= 1
+            if not self._needed[content]:
+                del self._needed[content]
+        self._sort_those_with(contents)
+
+    @property
+    def saved_needed(self):
+        """How many contents that somebody needs are saved."""
+        return sum(content in self._saved for content in self._needed)
+
+    def _sort_those_with(self, contents):
+        for saved in {self._saved[content][1]: None for content in contents if content in self._saved}:
+            self._sort(saved)
+
+    def _sort(self, saved):
+        """Notes whether a Saved may be forgotten."""
+        if not saved.left or any(content in self._needed for content in saved.left):
+            self._forgettable.pop(saved, None)
+        else:
+            self._forgettable.setdefault(saved)
 
     def forget_saved(self):
-        """Forgets the contents that were saved first, all that were evicted together. Returns whether there were any."""
-        if not self._saved:
+        """Forgets the contents that were saved first, all that were evicted together, but those that somebody needs. Returns whether there were any."""
+        if not self._forgettable:
             return False
-        _, saved = next(iter(self._saved.values()))
+        saved, _ = self._forgettable.popitem(last=False)
         for content in list(saved.left):
             key, _ = self._unsaved(content)
             del self._index[key]
@@ -98,6 +139,8 @@ class Blocks:
         place = saved.left.pop(content)
         if not saved.left:
             self.saved_count -= saved.count
+        if not saved.left or content in self._needed:
+            self._sort(saved)
         return key, (saved, place)
 
     def hold_found(self, found):

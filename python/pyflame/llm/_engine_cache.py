@@ -48,17 +48,17 @@ def cache_bytes_of_share(device, share):
 
 
 class Swapped(NamedTuple):
-    """What is in host memory of a preempted request: saved, the contents of its blocks from the number `known` to the one before `end`. The blocks before these were known when it was preempted.
-    computed: how many of its tokens all these have."""
+    """What a preempted request needs when it comes back. contents: the numbers of the contents of its first blocks, which were known when it was preempted; they are kept, or saved when they are
+    evicted. saved: the contents of the blocks behind these, up to the one before the number `end`, in host memory. computed: how many of its tokens all these have."""
 
-    known: int
+    contents: list
     end: int
     computed: int
     saved: list
 
 
 class Cache(Intake):
-    """The part of an Engine that has its memory. The Engine sets its fields. Only the engine's thread changes blocks, and it does so under the engine's lock."""
+    """The part of an Engine that has its memory. _pages_of() makes _blocks and _backend, and _make_pages() makes _pages and _draft_pages. The other fields are made in engine.py, by the constructor and _make()."""
 
     @property
     def _is_on_gpu(self):
@@ -93,7 +93,7 @@ class Cache(Intake):
         self.max_model_len = min(length, count * BLOCK)
         if self.max_model_len < length:
             _log.info("texts have at most %d tokens, because keys and values of more do not fit into the cache; the model's context is %d", self.max_model_len, length)
-        self._blocks = Blocks(count, BLOCK, first=1, save=self._save_evicted if self._swap_count and self._shares_beginnings else None)
+        self._blocks = Blocks(count, BLOCK, first=1, save=self._save_evicted if self._swap_count and self.enable_prefix_caching else None)
         self._backend = _attention_backend.measured(self._network, self._new_pages(1, self.kv_cache_dtype), self.attention_backend)
         if self._draft:
             _attention_backend.measured(self._draft, Pages(self._draft, 1, self.kv_cache_dtype), self.attention_backend)
@@ -134,11 +134,12 @@ class Cache(Intake):
         return Step(self._network, self._pages, parts, rows, logits_rows, self._adapters, found)
 
     def _make_swap_room(self, count):
-        """Whether host memory has room for so many blocks. Known beginnings make room, those that were evicted first."""
+        """Whether host memory has room for so many blocks. Known beginnings that no preempted request needs make room, those that were evicted first."""
         if count > self._swap_blocks:
             return False
         while count > self._swap_blocks - self._blocks.saved_count:
-            self._blocks.forget_saved()
+            if not self._blocks.forget_saved():
+                return False  # requests that wait need what is there
         return True
 
     def _saved(self, blocks):
@@ -166,25 +167,29 @@ class Cache(Intake):
             self._totals["swapped_in_tokens_total"] += len(targets) * BLOCK
         return blocks
 
-    def _swap_out(self, r, known):
-        """Copies the keys and values of a running request to host memory, but for the first `known` blocks, whose contents are known: these are copied when they are evicted. Returns a Swapped, or None
-        where there is nothing to copy or no room for it."""
-        end = -(-r._computed // BLOCK)
-        saved = self._saved(r._blocks[known:end]) if end > known else None
-        if saved is None:
+    def _swap_out(self, r, found):
+        """Keeps the keys and values of a running request that is preempted, a Swapped; None without swap_space. found: the Known of its first blocks. These are copied to host memory when they are evicted,
+        and are not dropped as long as the request waits. The blocks behind them are copied now. What finds no room is computed again."""
+        if not self._swap_count:
             return None
-        self._swap_blocks -= end - known
-        self._totals["swapped_out_tokens_total"] += r._computed - known * BLOCK
-        return Swapped(known, end, r._computed, saved)
+        contents, end = [known.content for known in found], -(-r._computed // BLOCK)
+        self._blocks.need(contents)
+        behind = r._blocks[len(contents):end]
+        saved = self._saved(behind) if behind else None
+        if saved is None:
+            return Swapped(contents, len(contents), len(contents) * BLOCK, [])
+        self._swap_blocks -= len(behind)
+        self._totals["swapped_out_tokens_total"] += r._computed - len(contents) * BLOCK
+        return Swapped(contents, end, r._computed, saved)
 
     def _swap_in(self, r):
         """Copies what is in host memory back, behind what was found in known blocks. There are blocks for the whole text. Where fewer blocks are known than when it was preempted, the rest is computed again."""
-        known, end, computed, saved = r._swapped
+        contents, end, computed, saved = r._swapped
         begin = len(r._blocks)
         try:
-            if known <= begin < end:
+            if len(contents) <= begin < end:
                 taken = self._blocks.take(end - begin)
-                self._pages.restore(taken, saved, range(begin - known, end - known))
+                self._pages.restore(taken, saved, range(begin - len(contents), end - len(contents)))
                 self._totals["swapped_in_tokens_total"] += computed - r._computed
                 r._blocks, r._computed = r._blocks + taken, computed
         finally:  # where it fails, the text is computed again
@@ -192,5 +197,10 @@ class Cache(Intake):
 
     def _forget_swapped(self, r):
         if r._swapped is not None:
-            self._swap_blocks += r._swapped.end - r._swapped.known
+            self._swap_blocks += r._swapped.end - len(r._swapped.contents)
+            self._blocks.need_no_more(r._swapped.contents)
             r._swapped = None
+
+    def _swapped_share(self):
+        """The share of swap_space that preempted requests hold: their own copies, and saved contents that they need."""
+        return 1 - (self._swap_blocks - self._blocks.saved_needed) / self._swap_count

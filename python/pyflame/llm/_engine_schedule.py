@@ -18,13 +18,14 @@ def goes_on_alone(r):
 
 
 class Schedule(Cache):
-    """The part of an Engine that plans steps. It has _waiting, a Queue, _running, a sorted list, and _ending, a dict whose keys are the requests that end before the next step. Only the engine's thread plans, and it does so under the engine's lock."""
+    """The part of an Engine that plans steps. It has _waiting, a Queue, _running, a sorted list, and _ending, a dict whose keys are the requests that end before the next step. Only the engine's thread plans."""
 
     def _limit(self, r):
         return min(len(r.prompt_ids) + r.max_tokens, self.max_model_len)
 
     def _end_soon(self, r, cancelled=None):
-        """Notes that a request ends before the next step: with this Finished, or because it needs no further token."""
+        """Notes that a request ends before the next step: with this Finished, or because it needs no further token. A caller from another thread notifies _wake then. A request that ends in another way
+        meanwhile may stay in _ending until the next step."""
         with self._wake:
             r._cancelled = r._cancelled or cancelled
             self._ending[r] = None
@@ -123,7 +124,7 @@ class Schedule(Cache):
     def _preempt(self, r):
         """Takes the blocks and the place of a running request. It is computed again later; a beam whose candidates are known need not be."""
         comes_back = r._candidates is None
-        swapped = self._swap_out(r, min(len(self._found(r)), r._computed // BLOCK)) if comes_back else None
+        swapped = self._swap_out(r, self._found(r)[: r._computed // BLOCK]) if comes_back else None
         self._remove(r)
         if comes_back:
             r._swapped = swapped
@@ -132,7 +133,7 @@ class Schedule(Cache):
 
     def _found(self, r):
         """The known blocks that a request can begin with, a list of Known."""
-        if not self._shares_beginnings:
+        if not self.enable_prefix_caching:
             return []
         unit, most = self._chunk or BLOCK, len(r.ids) - 1 if self._chunk is None else len(r.prompt_ids) - 1  # the last token's logits are needed
         if r._reads_prompt:
@@ -143,7 +144,7 @@ class Schedule(Cache):
     def _admit(self):
         """Lets the first request that waits run, if there are blocks for its text. What others have computed of its beginning is taken from them, unless it needs the logits there."""
         r = self._waiting.first()
-        looks_up = self._shares_beginnings and not r._reads_prompt
+        looks_up = self.enable_prefix_caching and not r._reads_prompt
         found = self._found(r)
         there = [known.block for known in found if known.block is not None]
         if -(-len(r.ids) // BLOCK) - len(there) > self._blocks.available - self._blocks.kept_among(there):
@@ -174,7 +175,7 @@ class Schedule(Cache):
 
     def _register(self, r, end):
         """Says what is in the blocks that the first `end` tokens of a request fill, for requests with the same beginning."""
-        if not self._shares_beginnings:
+        if not self.enable_prefix_caching:
             return
         full = end if self._chunk is None else min(end, len(r.prompt_ids) // self._chunk * self._chunk)
         while (r._registered + 1) * BLOCK <= full:

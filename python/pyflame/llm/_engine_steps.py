@@ -169,7 +169,7 @@ class Steps(Schedule):
 
     @staticmethod
     def _times(r):
-        """For a text's first token: the seconds that its request waited, those since then, how many tokens of its prompt were in the cache, and the log probabilities of these."""
+        """For a text's first token: the seconds that its request waited, those since then, how many tokens of its prompt were in the cache, and the log probabilities of the prompt's tokens."""
         return (r._began - r._came, time.monotonic() - r._began, r.num_cached_tokens, r._prompt_found) if len(r.ids) == len(r.prompt_ids) else ()
 
     def _advance(self, beams):

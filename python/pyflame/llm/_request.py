@@ -103,7 +103,7 @@ class Request:
         self._cancelled, self._came, self._began = None, time.monotonic(), None  # began: when it first ran
         self.num_cached_tokens = None
         self._adapter, self._ngrams = adapter, None
-        self._swapped = None  # while it waits after it was preempted: what is in host memory of its keys and values, a Swapped
+        self._swapped = None  # while it waits after it was preempted, with swap_space: what is kept of its keys and values, a Swapped
         self._beams = self._candidates = None  # of a beam: its Beams, and the tokens that may follow, once they are known
         self._clear()
 

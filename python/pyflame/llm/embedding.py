@@ -241,7 +241,7 @@ def load_embedding(path: Any, dtype: DType | None = None, device: Device | None 
         document = _json(path, "config.json", needed=True)
     matryoshka = document.get("matryoshka_dimensions") or document.get("is_matryoshka") or False
     pooling, normalize = config.pooling_type or pooling, config.normalize if config.normalize is not None else True if normalize is None else normalize
-    if is_encoder(path):
+    if is_encoder_path(path):
         if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
             raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
         if not os.path.isdir(path):
@@ -254,7 +254,7 @@ def load_embedding(path: Any, dtype: DType | None = None, device: Device | None 
     return EmbeddingModel(_Decoder(lm), lm.tokenizer, pooling or "LAST", normalize, most, lm.name, matryoshka)
 
 
-def is_encoder(path):
+def is_encoder_path(path):
     """Whether a path is that of a model which makes embeddings and writes no texts."""
     from .language_model import _json, _place
 
@@ -268,4 +268,4 @@ def is_encoder(path):
 
 def makes_embeddings(path, runner):
     """Whether a model is loaded to make embeddings: where the runner is 'pooling', and with 'auto' where it writes no texts."""
-    return runner == "pooling" or (runner == "auto" and is_encoder(path))
+    return runner == "pooling" or (runner == "auto" and is_encoder_path(path))

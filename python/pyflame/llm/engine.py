@@ -4,8 +4,8 @@ A step has a budget of tokens. Requests that write take one each; what is left g
 Keys and values lie in blocks (arXiv:2309.06180): texts with the same beginning share them, and where they run short, the request that came last
 gives up its own and is computed again later. docs/language-models.md describes it.
 
-An Engine is one class in four files, each of which uses those before it: its memory (_engine_cache.py), what a step computes (_engine_schedule.py), the steps (_engine_steps.py), and here
-what other threads call, and the thread. _engine_warm_up.py has what it computes before there are requests."""
+An Engine is one class in four files, each of which uses those before it: its memory (_engine_cache.py), what a step computes (_engine_schedule.py), the steps (_engine_steps.py), and this one: how an
+engine is made, what other threads call, and the loop of its thread. A fifth file, _engine_warm_up.py, has the steps of no text that it computes before there are requests."""
 from __future__ import annotations
 
 import atexit
@@ -68,8 +68,8 @@ class Engine(Steps):
     batch_invariant: a request with a seed gives the same bits alone and in any batch, because each token is computed in a product of the same shape always.
     Without it, products have as many rows as the step needs; their results, and so logits, may differ in the last bits from batch to batch.
     speculative_config: how tokens are guessed, a SpeculativeConfig or a dict; None: not at all. lora_modules: a dict of names and PEFT's folders.
-    swap_space: GiB of host memory for the keys and values of requests that are preempted. The rest of it keeps beginnings of earlier texts that had to leave the device. What finds no room there is computed
-    again.
+    swap_space: GiB of host memory for the keys and values of requests that are preempted, as long as they wait. The rest of it keeps beginnings of earlier texts that had to leave the device. What finds no room
+    there is computed again.
     kv_cache_dtype: what keys and values are stored as, by vLLM's names: 'auto', the model's dtype; 'fp8' or 'fp8_e4m3', 'fp8_e5m2', 'int8': 8 bits, rounded with a float32 scale for each token
     and head, so that the cache has room for more tokens. 8-bit floats have the format of the device (pf.float8.formats). It holds for a draft model, too.
     kv_cache_gate: how much worse such a cache may make the perplexity of a short text, as a part of it, or None. It is measured when the engine begins, and logged; the text is read twice for that.
@@ -112,7 +112,7 @@ class Engine(Steps):
             raise ValueError(f"Engine: kv_cache_bytes and gpu_memory_utilization exclude each other; got {kv_cache_bytes} and {share}; expected one of them")
         if not isinstance(enable_prefix_caching, bool):
             raise TypeError(f"Engine: enable_prefix_caching is of the wrong type; got {enable_prefix_caching!r}; expected True or False")
-        self._shares_beginnings = enable_prefix_caching
+        self.enable_prefix_caching = enable_prefix_caching
         if max_num_seqs is not None and max_num_batched_tokens < max_num_seqs:
             raise ValueError(f"Engine: a step has no room for all requests; got max_num_batched_tokens {max_num_batched_tokens} and max_num_seqs {max_num_seqs}; expected at least as many tokens")
         self._pid, self._failure, self._has_lost_rank = os.getpid(), None, False
@@ -153,8 +153,8 @@ class Engine(Steps):
         if max_num_seqs is None:
             max_num_seqs = min(default_texts(self._network.device), max_num_batched_tokens)
         self.model, self.max_num_seqs, self.max_num_batched_tokens, self.max_waiting = model, max_num_seqs, max_num_batched_tokens, max_waiting
-        self._swap_blocks = int(swap_space * (1 << 30)) // block_bytes(self._network, self.kv_cache_dtype)  # that no preempted request has in host memory; known beginnings take what they leave
-        self._swap_count = self._swap_blocks
+        self._swap_count = int(swap_space * (1 << 30)) // block_bytes(self._network, self.kv_cache_dtype)
+        self._swap_blocks = self._swap_count  # less those that preempted requests have copied themselves; contents of known blocks take what these leave
         self.speculative_config = SpeculativeConfig.of(speculative_config)
         if self.speculative_config and batch_invariant:
             raise ValueError("Engine: speculative_config and batch_invariant exclude each other; got both; expected one of them, because guesses change the shapes of products")
@@ -341,9 +341,9 @@ class Engine(Steps):
         with self._wake:
             found = {"num_requests_running": len(self._running), "num_requests_waiting": len(self._waiting), "kv_cache_usage": self._blocks.used / self._blocks.count, **self._totals,
                      "attention_backend": self._backend[0], "attention_backend_reason": self._backend[1], "iteration_tokens_counts": list(self._step_sizes),
-                     "cache_config": {"block_size": BLOCK, "num_gpu_blocks": self._blocks.count, "cache_dtype": self.kv_cache_dtype, "enable_prefix_caching": self._shares_beginnings}}
+                     "cache_config": {"block_size": BLOCK, "num_gpu_blocks": self._blocks.count, "cache_dtype": self.kv_cache_dtype, "enable_prefix_caching": self.enable_prefix_caching}}
             if self._swap_count:
-                found["cpu_cache_usage"] = 1 - self._swap_blocks / self._swap_count
+                found["cpu_cache_usage"] = self._swapped_share()
             if self.kv_cache_check is not None:
                 found.update(kv_cache_perplexity=self.kv_cache_check.perplexity, kv_cache_perplexity_auto=self.kv_cache_check.auto)
             return {**found, "spec_decode_num_accepted_tokens_per_pos": list(self._accepted)} if self._accepted else found
@@ -352,7 +352,7 @@ class Engine(Steps):
         s = self.stats()
         return f"Engine({self.model!r}, {s['num_requests_running']} running, {s['num_requests_waiting']} waiting)"
 
-    # The engine's thread. Only it changes running requests and blocks, and it does so under the lock, because stats() reads them.
+    # The engine's thread. Only it changes running requests and blocks. It begins and ends requests, and takes and releases blocks, under the lock _wake, because stats() counts them.
 
     def _work(self):
         try:

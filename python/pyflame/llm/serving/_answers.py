@@ -2,7 +2,9 @@
 
 The engine calls from its own thread. A Mailbox brings its events to the loop of the server, where everything else here runs."""
 import asyncio
+import itertools
 import json
+import logging
 import time
 import uuid
 from collections import deque
@@ -13,6 +15,8 @@ from .._pieces import Pieces, stop_reason
 from ..engine import EngineFull, Finished
 from ..tools import Parser
 from ._requests import RequestError
+
+log = logging.getLogger("pyflame.serve")
 
 LEAST_LOGPROB = -9999.0  # stands for minus infinity, which JSON lacks
 
@@ -30,36 +34,60 @@ def encoded(document):
     return _bytes(_text(document))
 
 
-SLICE = 64  # elements of a list that are encoded at once
+SLICE = 1024  # values that are encoded at once, without a pause for other threads. It bounds the pieces of a large document, and _server.MOST_ENTRIES says which document is large.
 
 
 def encoded_in_slices(document):
-    """What encoded() returns, of a large document: json holds the interpreter until it has encoded what it gets, so it gets a part of a long list at a time, and other threads go on."""
+    """What encoded() returns, of a large document: json holds the interpreter until it has encoded what it gets, so it gets a part of the document at a time, and other threads go on."""
     return b"".join(map(_bytes, _slices(document)))
 
 
+def _size(value, most):
+    """How many values are in a list or dict, however deep. It stops counting above `most`."""
+    size = len(value)
+    for element in value.values() if isinstance(value, dict) else value:
+        if size > most:
+            break
+        if isinstance(element, (dict, list, tuple)):
+            size += _size(element, most - size)
+    return size
+
+
 def _slices(value):
-    """The JSON of a value, in texts."""
-    if isinstance(value, list) and len(value) > SLICE:
-        for begin in range(0, len(value), SLICE):
-            yield "," if begin else "["
-            yield _text(value[begin : begin + SLICE])[1:-1]
-        yield "]"
-    elif isinstance(value, (dict, list)) and value:
-        is_dict = isinstance(value, dict)
-        for i, (key, element) in enumerate(value.items() if is_dict else enumerate(value)):
-            yield "," if i else "{" if is_dict else "["
-            if is_dict:
-                yield _text(key) + ":"
-            yield from _slices(element)
-        yield "}" if is_dict else "]"
-    else:
+    """The JSON of a value, in texts. None of them has more than SLICE values, but for the names in a dict."""
+    if not isinstance(value, (dict, list, tuple)) or _size(value, SLICE) <= SLICE:
         yield _text(value)
+    elif isinstance(value, dict):
+        for i, (key, element) in enumerate(value.items()):
+            yield ("," if i else "{") + _text({key: 0})[1:-2]
+            yield from _slices(element)
+        yield "}"
+    else:
+        group, size, mark = [], 0, "["  # elements that are encoded together
+        for element in value:
+            more = 1 + (_size(element, SLICE) if isinstance(element, (dict, list, tuple)) else 0)
+            if group and size + more > SLICE:
+                yield mark + _text(group)[1:-1]
+                group, size, mark = [], 0, ","
+            if more > SLICE:
+                yield mark
+                yield from _slices(element)
+                mark = ","
+            else:
+                group.append(element)
+                size += more
+        yield (mark + _text(group)[1:-1] if group else "") + "]"
 
 
 def event(document, encode=encoded):
     """One server-sent event."""
     return b"data: " + encode(document) + b"\n\n"
+
+
+def unexpected(op, what, error):
+    """The RequestError for a client whose request an error of the server ends. what: what has failed, for the log, which gets the cause."""
+    log.error("%s failed", what, exc_info=error)
+    return RequestError(f"{op}: the request failed; got an error of the server; expected an answer; hint: its log has the cause", status=500, code="internal_error")
 
 
 class Mailbox:
@@ -83,7 +111,10 @@ class Mailbox:
         self._is_scheduled = False
         while self._events:
             choice, event = self._events.popleft()
-            choice.receive(event)
+            try:
+                choice.receive(event)
+            except Exception as e:  # it concerns this answer alone
+                choice.answer.fail(unexpected(choice.answer.op, "an answer", e))
 
 
 class Delta(NamedTuple):
@@ -109,10 +140,11 @@ class Choice:
         self.tokens, self.cumulative_logprob, self._entries = 0, 0.0, deque()
         self._prompt_tokens, self._first, self._last = len(job.prompts[prompt]), None, None  # the times of two tokens
         self._queue, self._prefill = None, None  # seconds, which the first token brings
+        self.held_seconds = 0.0  # from the request until the engine got this choice
         self.cached_tokens = None  # of the prompt, which the first token and the end bring
         self.prompt_logprobs = None  # of the prompt, which the first event brings
         self._prompt, self._offset = prompt if job.echo else None, 0  # the number of the prompt that is repeated before the text, and how long that is
-        self.followers = []  # the other choices of the prompt, where they wait for its log probabilities
+        self.followers = []  # the other choices of the prompt, where they wait for the first event of this one
 
     def receive(self, event):
         """An event of the engine, on the loop."""
@@ -122,9 +154,14 @@ class Choice:
             self.cached_tokens = event.num_cached_tokens
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
+        if not isinstance(event, Finished) or event.reason in ("stop", "length"):
+            if self.followers:
+                self.answer.submit_followers(self)
+                if self.reason is not None:  # the engine did not take them, and the answer has failed
+                    return
+            self._repeat_prompt()
         if isinstance(event, Finished):
             if event.reason in ("stop", "length"):
-                self._repeat_prompt()
                 self.cumulative_logprob += event.logprob or 0.0
                 self._stop_id = event.stop_id
                 ending = self._pieces.feed(event.stop_id) if self.answer.job.includes_stop and event.stop_id is not None else ""
@@ -135,10 +172,9 @@ class Choice:
                 status = 500 if event.reason == "error" else 503
                 self.answer.fail(RequestError(f"{self.answer.op}: the text ended early; got {event.error or event.reason}; expected its end", status=status, code=event.reason))
             return
-        self._repeat_prompt()
         self.tokens += 1
         if event.queue_seconds is not None:
-            self._queue, self._prefill = event.queue_seconds, event.prefill_seconds
+            self._queue, self._prefill = self.held_seconds + event.queue_seconds, event.prefill_seconds
         self._count_time()
         self.cumulative_logprob += event.logprob or 0.0
         at = self._pieces.decoded
@@ -164,13 +200,9 @@ class Choice:
         """Before the first token, with echo: the prompt is the begin of the text, and has logprobs as the text has them."""
         if self._prompt is None:
             return
-        job, prompt, self._prompt = self.answer.job, self._prompt, None
-        self.answer.submit_followers(self)
-        text, places = job.repeated[prompt]
-        self._offset, entries = len(text), []
-        if job.logprobs is not None:
-            ids = job.prompts[prompt]
-            entries = [(at, id, *(of_token or (None, None))) for at, id, of_token in zip(places, ids, self.prompt_logprobs or [None] * len(ids))]
+        prompt, self._prompt = self._prompt, None
+        text, entries = self.answer.repeated(prompt)
+        self._offset = len(text)
         self.answer.add(Delta(self.index, text, entries))
 
     def _count_time(self):
@@ -249,12 +281,13 @@ class Search:
 class Answer:
     """All choices of one request. deltas: what is not sent yet.
 
-    most_deltas: where more than these wait, the reader is too slow; the answer fails then, and on_overflow() is called."""
+    most_deltas: where more than these wait, the reader is too slow; the answer fails then, and on_overflow() is called. on_engine_failure(): called where the engine takes no requests any more."""
 
-    def __init__(self, op, job, model, engine, mailbox, metrics, most_deltas=None, on_overflow=None):
+    def __init__(self, op, job, model, engine, mailbox, metrics, most_deltas=None, on_overflow=None, on_engine_failure=None):
         self.op, self.job, self.engine, self._model, self.metrics = op, job, engine, model, metrics
         self.deltas, self.error, self.first_token, self.begin = deque(), None, None, time.monotonic()
-        self._most, self._overflow, self._event, self.mailbox = most_deltas, on_overflow, asyncio.Event(), mailbox
+        self._most, self._overflow, self._engine_failure, self._event, self.mailbox = most_deltas, on_overflow, on_engine_failure, asyncio.Event(), mailbox
+        self._repeated = {}  # with echo, of each prompt that a choice has repeated, by its number: its text, and the entries of its tokens
         self.choices = [Choice(self, p * job.best_of + i, p, model.tokenizer) for p in range(len(job.prompts)) for i in range(job.best_of)]
         self.unfinished = len(self.choices)
         self.prompt_tokens = sum(map(len, job.prompts))
@@ -278,16 +311,22 @@ class Answer:
             raise RequestError(str(e)) from None
         except RuntimeError as e:  # it has ended by itself
             self.cancel()
+            if self._engine_failure is not None:
+                self._engine_failure()
             raise RequestError(f"{self.op}: the engine takes no requests; got {e}; expected an engine that runs; hint: the server's log has the cause", status=503, code="engine_failed") from None
+        except Exception as e:  # such as no memory
+            self.cancel()
+            raise unexpected(self.op, "an answer", e) from None
 
     def _submit_searches(self):
         for i, (ids, params) in enumerate(zip(self.job.prompts, self.job.beams)):
             Search(self, self.choices[i * self.job.n : (i + 1) * self.job.n]).begin(ids, params)
 
     def _first_choices(self):
-        """All choices, but where the answer repeats log probabilities of prompts, the first of each prompt: the engine computes a whole prompt for these, so one choice reads it for all of them.
-        The others begin when it is known to the engine."""
-        if not self.job.echo or self.job.logprobs is None:
+        """The choices that begin at once. Where log probabilities of prompts are wanted, the engine computes a whole prompt for these, so the first choice of each prompt reads it, and the others begin
+        with the first event of that one: the prompt's blocks are in the cache then. Where the engine keeps no known beginnings, they wait only if they repeat what the first one finds."""
+        is_repeated = self.job.echo and self.job.logprobs is not None
+        if not is_repeated and (self.job.prompt_logprobs is None or not getattr(self.engine, "enable_prefix_caching", True)):
             return self.choices
         firsts = self.choices[:: self.job.best_of]
         for first in firsts:
@@ -295,14 +334,25 @@ class Answer:
         return firsts
 
     def submit_followers(self, first):
-        """Gives the engine the choices that wait for this one, whose prompt has been read. Where it takes them not, the answer fails."""
+        """Gives the engine the choices that wait for this one, whose prompt has been read. If the engine does not take them, the answer fails."""
         followers, first.followers = first.followers, []
         for choice in followers:
-            choice.prompt_logprobs = first.prompt_logprobs
+            choice.held_seconds = time.monotonic() - self.begin
         try:
             self._give(lambda: self._submit_texts(followers))
         except RequestError as e:
             self.fail(e)
+
+    def repeated(self, prompt):
+        """The text of a prompt that is repeated, and the entries of its tokens, which all its choices share. With logprobs, its first choice has begun."""
+        if prompt not in self._repeated:
+            text, places = self.job.repeated[prompt]
+            ids, entries = self.job.prompts[prompt], []
+            if self.job.logprobs is not None:
+                found = self.choices[prompt * self.job.best_of].prompt_logprobs
+                entries = [(at, id, *(of_token or (None, None))) for at, id, of_token in zip(places, ids, found or [None] * len(ids))]
+            self._repeated[prompt] = text, entries
+        return self._repeated[prompt]
 
     def _submit_texts(self, choices):
         seed = self.job.sampling.get("seed")
@@ -332,6 +382,11 @@ class Answer:
         if self.job.prompt_logprobs is None:
             return None
         return [list(zip(ids, c.prompt_logprobs)) for ids, c in zip(self.job.prompts, self.choices[:: self.job.best_of])]
+
+    @property
+    def is_whole(self):
+        """Whether all texts of an answer that is no stream have ended well."""
+        return not self.job.stream and self.error is None and not self.unfinished
 
     def add(self, delta):
         if self._most is not None and len(self.deltas) >= self._most and self.error is None:
@@ -401,7 +456,8 @@ class Answer:
     def _joined(deltas):
         """One Delta of those of a choice."""
         last = deltas[-1]
-        return last._replace(text="".join(d.text for d in deltas), entries=[e for d in deltas for e in d.entries], calls=[c for d in deltas for c in d.calls])
+        entries = list(itertools.chain.from_iterable(d.entries for d in deltas))  # fast, because an answer may have many
+        return last._replace(text="".join(d.text for d in deltas), entries=entries, calls=[c for d in deltas for c in d.calls])
 
 
 class Form:

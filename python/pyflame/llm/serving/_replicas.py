@@ -80,6 +80,7 @@ class Replicas(Intake):
 
     def __init__(self, path, count, dtype=None, devices=None, threads=None, **options):
         self._path, self._dtype, self._options, self._threads = path, dtype, options, threads
+        self.enable_prefix_caching = options.get("enable_prefix_caching", True)  # as of Engine
         self._change, self._closing, self._numbers, self._most = threading.Condition(), False, itertools.count(), options.get("max_num_seqs") or default_texts(devices[0] if devices else "cpu")
         self.model, self.max_model_len, self.lora_names = None, None, []
         self._replicas = [_Replica(i, devices[i] if devices else None) for i in range(count)]

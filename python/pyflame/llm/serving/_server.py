@@ -19,7 +19,7 @@ from aiohttp.http import HttpProcessingError
 
 from ..embedding import EmbeddingModel
 from . import _requests as requests
-from ._answers import Answer, ChatForm, CompletionForm, Mailbox, encoded, encoded_in_slices, event
+from ._answers import Answer, ChatForm, CompletionForm, Mailbox, encoded, encoded_in_slices, event, unexpected
 from ._connections import Connections
 from ._embeddings import embedding_job, embedding_document
 from ._metrics import CONTENT_TYPE, Metrics
@@ -28,7 +28,7 @@ from ._requests import RequestError
 log = logging.getLogger("pyflame.serve")
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-MOST_ENTRIES = 64  # tokens with log probabilities of a document that is built where the streams are written
+MOST_ENTRIES = 64  # tokens with log probabilities of a document that is built on the loop. A larger one is built in a thread of its own, in slices (_answers.SLICE).
 _OPEN = ("/", "/health")  # without a key
 _QUIET = ("/", "/health", "/metrics")  # not in the log where all is well
 
@@ -70,7 +70,7 @@ _of_library.addFilter(_shorten)
 class Limits:
     """What clients may take. Seconds of 0: no limit.
 
-    body_bytes: of a request's body; clients: open connections; choices: texts that are written or wait at the same time (prompts times n or best_of, of all
+    body_bytes: of a request's body; clients: open connections; choices: texts that are written, or wait, or are put into one answer at the same time (prompts times n or best_of, of all
     requests); request_seconds: from a request to the end of its answer; head_seconds and body_seconds: until the first request's head, and each body,
     have come; waiting_pieces: pieces of a stream that the client has not read; beat_seconds: after which a stream that has nothing to say sends a
     comment, so that nobody takes it for dead.
@@ -120,7 +120,8 @@ class Server:
         self._metrics, self._busy, self._idle = Metrics(engine, self.name), 0, None
         self._tls = tls
         self._page, self._policy = page()
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="pyflame-tokenizer")
+        # Requests are parsed in one pool and large answers are built in another, so neither waits for the other.
+        self._pool, self._builders = ThreadPoolExecutor(2, thread_name_prefix="pyflame-tokenizer"), ThreadPoolExecutor(2, thread_name_prefix="pyflame-answers")
 
     # Life.
 
@@ -163,7 +164,8 @@ class Server:
         except asyncio.TimeoutError:
             pass
         await self._runner.cleanup()
-        self._pool.shutdown(wait=False)
+        for pool in (self._pool, self._builders):
+            pool.shutdown(wait=False)
 
     async def _beats(self):
         while True:
@@ -191,9 +193,8 @@ class Server:
                 raise
             except ConnectionError:  # the client has left; nobody reads this
                 return web.Response(status=status)
-            except Exception:
-                log.exception("%s failed", notes.id)
-                response = self._error(RequestError("serve: the request failed; got an error of the server; expected an answer; hint: its log has the cause", status=500, code="internal_error"))
+            except Exception as e:
+                response = self._error(unexpected("serve", notes.id, e))
             status = notes.status or response.status
             return response
         finally:
@@ -362,18 +363,14 @@ class Server:
     async def _answer(self, request, op, job, form):
         if self.is_draining:
             raise RequestError("serve: the server ends; got a new request; expected none; hint: try another server", status=503, code="server_ends", headers={"Retry-After": "10"})
-        running = sum(a.unfinished for a in self.answers)
+        running = sum(len(a.choices) if a.is_whole else a.unfinished for a in self.answers)  # those of a whole answer until it is built
         if running + len(job.prompts) * job.best_of > self.limits.choices:
             raise RequestError(f"{op}: the queue is full; got {running} texts that are written or wait; expected at most {self.limits.choices}; hint: try again later", status=429, code="queue_full", kind="rate_limit_error", headers={"Retry-After": "1"})
         transport = request.transport
         if transport is None:
             raise ConnectionResetError("the client left while its request was prepared")
-        answer = Answer(op, job, self.model, self.engine, self._mailbox, self._metrics, self.limits.waiting_pieces if job.stream else None, transport.abort)
-        try:
-            answer.submit()
-        except RequestError as e:
-            self.has_failed |= e.code == "engine_failed"
-            raise
+        answer = Answer(op, job, self.model, self.engine, self._mailbox, self._metrics, self.limits.waiting_pieces if job.stream else None, transport.abort, self._note_failure)
+        answer.submit()
         self.answers[answer] = transport
         limit = self.limits.request_seconds
         timer = asyncio.get_running_loop().call_later(limit, self._expire, answer) if limit else None
@@ -381,8 +378,8 @@ class Server:
             if job.stream:
                 return await self._stream(request, answer, form)
             choices = await answer.whole()
-            count = answer.prompt_tokens if job.prompt_logprobs is not None else 0
-            return web.Response(body=await self._built(choices, lambda encode: encode(form.whole(answer, choices)), count), content_type="application/json")
+            entries = sum(len(choice.entries) for choice in choices) + (answer.prompt_tokens if job.prompt_logprobs is not None else 0)
+            return web.Response(body=await self._built(entries, lambda encode: encode(form.whole(answer, choices))), content_type="application/json")
         finally:
             if timer is not None:
                 timer.cancel()
@@ -391,18 +388,24 @@ class Server:
             self._metrics.request(time.monotonic() - answer.begin)
             _notes.get().counts = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.completion_tokens}
 
-    async def _built(self, deltas, build, count=0):
-        """build(encode), the bytes of a document of these Deltas. Where they have log probabilities of many tokens, count among them, it is built in another thread, and streams go on meanwhile."""
-        if count + sum(len(d.entries) for d in deltas) <= MOST_ENTRIES:
+    async def _built(self, entries, build):
+        """build(encode), the bytes of an answer. entries: how many tokens with log probabilities its largest document has. If these are many, another thread builds it, and streams go on meanwhile."""
+        if entries <= MOST_ENTRIES:
             return build(encoded)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, build, encoded_in_slices)
+        return await asyncio.get_running_loop().run_in_executor(self._builders, build, encoded_in_slices)
+
+    def _note_failure(self):
+        """The engine has ended by itself. /health says so."""
+        self.has_failed = True
 
     def _expire(self, answer):
         self._break_off(answer, RequestError(f"{answer.op}: the answer took too long; got no end after {self.limits.request_seconds:g} s; expected it within these", status=504, code="timeout"))
 
     def _break_off(self, answer, error):
         """Ends an answer with an error. A client that does not read what was written for it is cut off: at once where something waits for it
-        now, and after GRACE_SECONDS where the rest of its answer still waits then."""
+        now, and after GRACE_SECONDS where the rest of its answer still waits then. Nothing happens where all texts of a whole answer are there: it is only built and sent."""
+        if answer.is_whole:
+            return
         transport = self.answers[answer]
         answer.fail(error)
         if transport.get_write_buffer_size():
@@ -429,7 +432,8 @@ class Server:
             while True:
                 ready = await answer.some()
                 if ready:
-                    await response.write(await self._built(ready, lambda encode: b"".join(event(self._counted(answer, form.piece(delta)), encode) for delta in ready)))
+                    entries = max(len(delta.entries) for delta in ready)  # each piece is a document
+                    await response.write(await self._built(entries, lambda encode: b"".join(event(self._counted(answer, form.piece(delta)), encode) for delta in ready)))
                 elif not answer.unfinished:
                     break
                 else:
