@@ -24,7 +24,7 @@ class Id {
     ++value_;
     return *this;
   }
-  friend constexpr auto operator<=>(Id, Id) = default;
+  friend constexpr auto operator<=>(Id, Id) = default;  // NOLINT(modernize-use-nullptr): the compiler made it
 
  private:
   int32_t value_ = -1;
