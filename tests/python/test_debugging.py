@@ -1,6 +1,7 @@
 """The debug allocator and `pyflame debug run`: kernels that really access memory that is not theirs are named with their op and line."""
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -203,6 +204,12 @@ def test_command_on_a_sound_program(tmp_path):
     assert code == 0 and "no access outside" not in err and "no read of memory" in err
     code, out, err = debug(tmp_path, "", "--sync", "--", "program.py")
     assert code == 0 and "the program came to its end, step by step" in err
+
+
+@pytest.mark.parametrize("before", ["", "import faulthandler\nfaulthandler.enable()\n"])
+def test_a_signal_that_a_process_sends_ends_the_program(tmp_path, before):
+    code, out, err = debug(tmp_path, before + "import os\nimport signal\nimport pyflame as pf\npf.ones(3).sum().item()\nos.kill(os.getpid(), signal.SIGSEGV)\nprint('it goes on')\n", "--", "program.py")
+    assert code == -signal.SIGSEGV and out == "" and "was found" not in err and "access to memory" not in err
 
 
 def test_command_finds_a_read_of_uninitialised_memory(tmp_path):

@@ -1,8 +1,10 @@
 """pf.explain: the causes and lines of cuts, what steps cost, where fusion ends and what that costs, fallbacks. `pyflame explain` runs programs."""
 import datetime
+import errno
 import json
 import math
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -41,6 +43,18 @@ def summary(text):
 
 def line_of(fn, offset):
     return f"test_explain.py:{fn.__code__.co_firstlineno + offset} in "
+
+
+def test_ceilings_leave_no_part_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
+    before = (tmp_path / ceilings.FILE).read_text()
+
+    def full(path, text):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "write_text", full)
+    ceilings._write(tmp_path / ceilings.FILE, {})
+    assert os.listdir(tmp_path) == [ceilings.FILE] and (tmp_path / ceilings.FILE).read_text() == before
 
 
 # ---- what comes first

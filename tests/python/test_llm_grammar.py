@@ -199,6 +199,17 @@ def test_keywords_that_cannot_be_held_are_refused_by_name(schema):
         assert f'"{name}"' in str(error.value) and f"`{name}`" in listed
 
 
+def test_a_grammar_that_is_too_large_for_any_text(lm):
+    with pytest.raises(ValueError, match="^grammar: the regular expression is too large; got lexer error: too many expressions constructed; expected a smaller one, or one that repeats less$"):
+        lm.generate("Hello", max_tokens=2, grammar=Grammar.regex("b{300000}"))
+
+
+def test_a_grammar_that_is_too_large_in_its_middle(lm):
+    """The error has nothing of the library's own state."""
+    with pytest.raises(ValueError, match="^grammar: the text cannot go on; got lexer error: too many expressions constructed; expected a regular expression that is less complex$"):
+        lm.generate("Hello", max_tokens=9, grammar=Grammar.regex("a{5}b{300000}"))
+
+
 def test_wrong_arguments(lm):
     with pytest.raises(TypeError, match="generate: grammar is of the wrong type; got str; expected a pf.llm.Grammar"):
         lm.generate("Hello", grammar="[ab]")

@@ -292,6 +292,27 @@ def tune(tmp_path, *words, **variables):
                           capture_output=True, text=True, cwd=tmp_path, timeout=300)
 
 
+def test_a_cache_folder_that_cannot_be_written_is_told_before_the_program_runs(tmp_path):
+    (tmp_path / "train.py").write_text("open('it_ran', 'w').close()\n")
+    (tmp_path / "cache").write_text("")
+    for place in (tmp_path / "cache", tmp_path / "cache" / "below"):
+        ran = tune(tmp_path, "train.py", PYFLAME_CACHE_DIR=str(place))
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert ran.stderr == f"pyflame tune: the cache folder cannot be written: Not a directory; got '{place}'; hint: PYFLAME_CACHE_DIR\n"
+    assert not (tmp_path / "it_ran").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is always full")
+def test_a_full_disk_has_no_room_for_measurements(tmp_path, monkeypatch):
+    from pyflame.tuning import __main__ as command
+
+    monkeypatch.setattr(command.tempfile, "TemporaryFile", lambda **_: open("/dev/full", "wb", buffering=0))
+    assert command._kept_nowhere(str(tmp_path / "new")) == "No space left on device"
+    assert os.listdir(tmp_path / "new") == []
+    monkeypatch.undo()
+    assert command._kept_nowhere(str(tmp_path / "new")) is None and os.listdir(tmp_path / "new") == []
+
+
 def test_a_program_is_tuned(tmp_path):
     (tmp_path / "train.py").write_text(TRAIN)
     ran = tune(tmp_path, "--budget", "30", "--compare", "1", "train.py", "--epochs", "1")

@@ -130,9 +130,20 @@ class Grammar:
             if prototype is None:
                 prototype = needed("llguidance", "grammars").LLMatcher(vocabulary.tokens, self._compiled, log_level=0)
                 if prototype.is_error():
-                    raise ValueError(f"grammar: the {self.kind} is wrong; got {_shortened(prototype.get_error())}; expected {_EXPECTED[self.kind]}")
+                    raise ValueError(f"grammar: the {self.kind} is wrong; got {_error_of(prototype)}; expected {_EXPECTED[self.kind]}")
+                self._check_beginning(prototype, vocabulary)
                 self._prototypes.append((vocabulary, prototype))
             return Matcher(prototype.deep_copy(), vocabulary, self.kind)
+
+    def _check_beginning(self, prototype, vocabulary):
+        """ValueError where a text cannot begin. The library finds that a grammar is too large only when it computes which tokens may come, or when it takes one."""
+        allowed = bits_of(np.frombuffer(prototype.compute_bitmask(), dtype="<u4"), vocabulary.size)
+        first = next((int(i) for i in np.flatnonzero(allowed) if i not in vocabulary.end_ids), None)
+        tried = prototype.deep_copy()
+        if first is not None and not tried.is_error():
+            tried.consume_token(first)
+        if tried.is_error():
+            raise ValueError(f"grammar: the {self.kind} is too large; got {_error_of(tried)}; expected a smaller one, or one that repeats less")
 
 
 _EXPECTED = {
@@ -153,6 +164,11 @@ def _text(value, what):
 def _shortened(text, length=300):
     text = " ".join(text.split())
     return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def _error_of(matcher):
+    """What the library says of a matcher that cannot go on, without its own state, which it adds."""
+    return _shortened(matcher.get_error().partition("<state>")[0])
 
 
 class Vocabulary:
@@ -221,4 +237,4 @@ class Matcher:
 
     def _check(self):
         if self._matcher.is_error():
-            raise ValueError(f"grammar: the text cannot go on; got {_shortened(self._matcher.get_error())}; expected a {self._kind} that is less complex")
+            raise ValueError(f"grammar: the text cannot go on; got {_error_of(self._matcher)}; expected a {self._kind} that is less complex")

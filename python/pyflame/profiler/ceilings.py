@@ -68,8 +68,12 @@ def _write(path, kept):
     part = path.with_name(f"{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(kept, indent=1))
-        os.replace(part, path)
+        try:
+            part.write_text(json.dumps(kept, indent=1))
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
 
 
 def _rate(fn, device, work):

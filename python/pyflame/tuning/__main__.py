@@ -16,6 +16,8 @@ from . import exchange, imports, watch
 from .database import document, problems, rows, table
 from .products import LEFT_OUT
 
+_PROBE = bytes(1 << 16)  # about what the file of measurements takes at first
+
 
 def _say(text=""):
     print(f"pyflame tune: {text}" if text else "", file=sys.stderr, flush=True)
@@ -96,6 +98,20 @@ def _left_out(log):
         return list(dict.fromkeys(line.rstrip("\n") for line in file if line.startswith(LEFT_OUT)))
 
 
+def _kept_nowhere(folder):
+    """Why measurements cannot be kept in a folder, which is made if it is missing; None: they can."""
+    try:
+        if not os.path.exists(folder):
+            os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
+            left = len(_PROBE)
+            while left:
+                left -= probe.write(_PROBE[:left])
+    except OSError as e:
+        return e.strerror or str(e)
+    return None
+
+
 def _not_measured(names, path):
     """Which of these entries no measurement is of."""
     known = {row.entry.partition(":")[0] for row in rows(path)} if names else ()
@@ -173,6 +189,10 @@ def main():
             _say("this is a program of PyTorch; hint: record its products with PYTORCH_TUNABLEOP_TUNING=0 PYTORCH_TUNABLEOP_RECORD_UNTUNED=1 and use "
                  "pyflame tune --problems tunableop_untuned0.csv --export tunableop=tunableop_results0.csv")
             return 1
+    kept_in = os.path.dirname(os.path.abspath(_C._choices_file()))
+    if why := _kept_nowhere(kept_in):
+        _say(f"the cache folder cannot be written: {why}; got {kept_in!r}; hint: PYFLAME_CACHE_DIR")
+        return 1
     folder = tempfile.mkdtemp(prefix="pyflame-tune-")
     try:
         code = _tune(watch.command(module, file, arguments, os.path.join(folder, "steps"), all_algorithms=args.all_algorithms), args, folder)

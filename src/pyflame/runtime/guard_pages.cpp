@@ -45,6 +45,11 @@ decltype(Trap::Unknown) access_of([[maybe_unused]] void* context) {
 
 // Only what signal handlers may do.
 void on_trap(int signal, siginfo_t* info, void* context) {
+  if (info->si_code <= 0) {  // a process has sent the signal; no access is repeated
+    sigaction(signal, &g_before, nullptr);
+    raise(signal);  // comes when this handler has returned, for the handler before this one
+    return;
+  }
   char* address = static_cast<char*>(info->si_addr);
   char* begin = g_begin.load();
   if (begin && address >= begin && address < g_end.load()) {

@@ -252,7 +252,7 @@ def _common(f, model, prompts, continues, most_tokens, default):
     room, prompts = [], _truncated(f, prompts, most_tokens - (asked or 1))
     for ids in prompts:
         if not ids:
-            raise f.wrong("prompt", "there are no tokens", "an empty text", "at least one token")
+            raise f.wrong("prompt", "there are no tokens", "a prompt without tokens", "at least one token")
         if len(ids) + (1 if asked is None else asked) > most_tokens:
             got = f"{len(ids)} of the prompt" + (f" and {name} = {asked}" if asked is not None else "")
             raise f.wrong(name if asked is not None else "messages", "the context has no room for these tokens", got, f"at most {most_tokens} in all{', one of them new' * least}", code="context_length_exceeded")
@@ -394,7 +394,7 @@ def _allowed_tools(f, tools, choice):
 
 
 def _grammar(f):
-    """The Grammar that the text must be of, or None: OpenAI's response_format, or vLLM's structured_outputs and guided_ fields. RequestError."""
+    """(the field, the Grammar that the text must be of), or (None, None): OpenAI's response_format, or vLLM's structured_outputs and guided_ fields. RequestError."""
     given = {}
     form = f.get("response_format", dict)
     if form is not None:
@@ -422,22 +422,22 @@ def _grammar(f):
         raise f.wrong(next(iter(given)), "the text can have one grammar only", ", ".join(given), "one of these")
     for name, fields in given.items():
         try:
-            return Grammar.of(**fields)
+            return name, Grammar.of(**fields)
         except (ValueError, TypeError) as e:
             raise RequestError(f"{f.op}: {e}", param=name) from None
         except ImportError as e:
             raise RequestError(f"{f.op}: {name} is not available; got {e}; expected the package llguidance on the server", param=name, status=501, code="unsupported_parameter") from None
-    return None
+    return None, None
 
 
-def _take_grammar(f, job, model, grammar):
-    """Compiles the grammar for the model, so that what is wrong with it is known before the text begins. RequestError."""
+def _take_grammar(f, job, model, name, grammar):
+    """Compiles the grammar of the field name for the model, so that what is wrong with it is known before the text begins. RequestError."""
     if grammar is None:
         return
     try:
         grammar.matcher(model._vocabulary())
     except ValueError as e:
-        raise RequestError(f"{f.op}: {e}") from None
+        raise RequestError(f"{f.op}: {e}", param=name) from None
     job.sampling["grammar"] = grammar
 
 
@@ -496,14 +496,16 @@ def chat_job(document, model, names, most_tokens):
     tools, choice = _tools(f)
     if tools and model.tool_format() is None:
         raise f.wrong("tools", "tools are not available with this model", "a chat template that does not say how functions are called", "one that does, or no tools", code="unsupported_parameter")
-    grammar = _grammar(f)
+    name, grammar = _grammar(f)
     if tools and grammar is not None:
         raise f.wrong("tools", "tools and a grammar of the text exclude each other", "both", "one of them")
     ids = _chat_ids(f, model, tools)
     job = _common(f, model, [ids], [f.get("continue_final_message", bool, False)], most_tokens, None)
     job.lora = _lora(f, names)
     job.logprobs = (top or 0) if f.get("logprobs", bool, False) else None
-    _take_grammar(f, job, model, _take_tools(f, job, model, tools, choice) if tools else grammar)
+    if tools:
+        name, grammar = "tools", _take_tools(f, job, model, tools, choice)
+    _take_grammar(f, job, model, name, grammar)
     return job
 
 
@@ -533,7 +535,7 @@ def completion_job(document, model, names, most_tokens):
     job = _common(f, model, prompts, [model._has_text(ids) for ids in prompts], most_tokens, 16)
     job.lora = _lora(f, names)
     job.logprobs = f.get("logprobs", int, None, 0, MOST_TOP)
-    _take_grammar(f, job, model, _grammar(f))
+    _take_grammar(f, job, model, *_grammar(f))
     if job.echo:
         job.repeated = [_repeated(model.tokenizer, ids, job.shown) for ids in job.prompts]
     return job
