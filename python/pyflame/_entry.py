@@ -47,6 +47,14 @@ def print_report(text, say, hint):
         say(f"the report cannot be written to the standard output: {getattr(e, 'strerror', None) or e}; hint: {hint}")
 
 
+def end_in_order():
+    """From now on, SIGTERM and SIGHUP (the terminal is closed) end the program as sys.exit() does, so that it removes what it has not finished. A signal that is ignored, as with nohup,
+    stays so."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
 def _tell(error, *_):
     print(f"pyflame: {error}", file=sys.stderr)
 

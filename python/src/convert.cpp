@@ -287,7 +287,10 @@ Tensor share(void* data, Dims shape, Dims strides, DType d, std::function<void()
 Tensor share_buffer(const char* op, nb::handle array) {
   View v;
   nb::object view = nb::steal(PyMemoryView_FromObject(array.ptr()));
-  if (!view.is_valid()) throw nb::python_error();
+  if (!view.is_valid()) {
+    PyErr_Clear();
+    refuse_data(op, array);
+  }
   const bool writable = v.open(array, PyBUF_FULL);
   PF_CHECK(writable || v.open(array, PyBUF_FULL_RO), Type, "{}: not a buffer; got {}", op, kind_name(array));
   PF_CHECK(writable, Value,

@@ -60,6 +60,15 @@ def test_views_of_an_exported_tensor():
     assert b.shape == (3, 2) and np.shares_memory(a, b)
 
 
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[D]", "O", "U3", "f4,i4"])
+def test_arrays_of_dtypes_that_tensors_do_not_have(dtype):
+    for function in (pf.from_numpy, pf.as_tensor, pf.tensor):
+        with pytest.raises(TypeError, match=f"^{function.__name__}: .*; got "):
+            function(np.zeros(3, dtype))
+    with pytest.raises(TypeError, match=r"^from_numpy: cannot make a tensor of this; got .*datetime64\[s\]; expected .*; hint: convert with .astype\(\)$"):
+        pf.from_numpy(np.zeros(3, "M8[s]"))
+
+
 def test_strided_and_offset_arrays():
     base = np.arange(24, dtype=np.float32).reshape(4, 6)
     part = base[1:, ::2]

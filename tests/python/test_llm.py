@@ -456,7 +456,7 @@ def changed_config(tmp_path, **changes):
     "changes, message",
     [
         ({"model_type": "rnn"}, "the architecture is not available; got 'rnn' in model_type; expected one of llama"),
-        ({"model_type": None}, "config.json has no 'model_type'"),
+        ({"model_type": None}, "config.json has no 'model_type'; got [a-z_]+, .*; expected str"),
         ({"hidden_size": "big"}, "'hidden_size' has the wrong type; got str; expected int"),
         ({"hidden_size": 0}, "'hidden_size' is out of range; got 0"),
         ({"num_hidden_layers": 1 << 30}, "'num_hidden_layers' is out of range"),
@@ -504,6 +504,14 @@ def test_wrong_paths(tmp_path):
     pf.save({"a": pf.ones(2)}, tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="is no language model; got a file of another kind; expected a GGUF file, or a folder"):
         pf.llm.load(tmp_path / "a.safetensors")
+    (tmp_path / "a.gguf").touch()
+    with pytest.raises(ValueError, match="llm: '.*' is no language model; got an empty file; expected a GGUF file, or a folder"):
+        pf.llm.load(tmp_path / "a.gguf")
+    with pytest.raises(ValueError, match="a.gguf': it is empty; expected a GGUF file"):
+        pf.llm.load_tokenizer(tmp_path / "a.gguf")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="config.json has no 'model_type'; got nothing; expected str"):
+        pf.llm.load(tmp_path)
     (tmp_path / "config.json").write_text("[1]")
     with pytest.raises(ValueError, match="has another form; got list; expected keys and values"):
         pf.llm.load(tmp_path)

@@ -2,7 +2,11 @@
 import json
 import os
 import pathlib
+import re
+import signal
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -455,6 +459,46 @@ def test_damaged_files(folder, tmp_path):
 
 
 # The command.
+
+
+@pytest.mark.parametrize("target", ["m.gguf", "back"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_no_part_of_the_target(folder, tmp_path, target, number):
+    source = tmp_path / "source.gguf"
+    pf.llm.convert(folder, source)
+    program = f"""
+import os, runpy, sys
+from pyflame.llm import conversion
+write = conversion._write_tensor
+def written(*arguments):
+    done = write(*arguments)
+    parts = [name for name in os.listdir({str(tmp_path)!r}) if name.startswith(".{target}.")]
+    print(len(parts), flush=True)
+    os.kill(os.getpid(), {int(number)})
+    return done
+conversion._write_tensor = written
+sys.argv[1:] = ["--type=F32", {str(source)!r}, {str(tmp_path / target)!r}]
+runpy.run_module("pyflame.llm.conversion", run_name="__main__")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert (ran.returncode, ran.stdout) == (128 + number, "1\n") and "Traceback" not in ran.stderr, ran.stderr
+    assert os.listdir(tmp_path) == ["source.gguf"]
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.9])
+def test_a_file_that_is_cut_short(folder, tmp_path, keep):
+    """The places are those in the file, which the message also says the size of."""
+    pf.llm.convert(folder, tmp_path / "m.gguf")
+    whole = (tmp_path / "m.gguf").read_bytes()
+    (tmp_path / "m.gguf").write_bytes(whole[: int(keep * len(whole))])
+    with pytest.raises(ValueError, match="hint: the file is cut short or damaged; download it again$") as error:
+        pf.llm.load(tmp_path / "m.gguf")
+    size, at, all_bytes = map(int, re.search(r"is not inside of the file; got (\d+) bytes at (\d+); expected within (\d+) bytes", str(error.value)).groups())
+    assert all_bytes == int(keep * len(whole)) < at + size <= len(whole)
+    with pytest.raises(ValueError, match=r"convert: '.*' is damaged; got ValueError: the tensor '.*' has \d+ bytes at \d+, and the file has \d+ bytes; expected a GGUF file .*; hint: if the file is cut short") as error:
+        pf.llm.convert(tmp_path / "m.gguf", tmp_path / "n.gguf", "F32")
+    size, at, all_bytes = map(int, re.search(r"has (\d+) bytes at (\d+), and the file has (\d+)", str(error.value)).groups())
+    assert all_bytes == int(keep * len(whole)) < at + size <= len(whole)
 
 
 def test_a_report_without_numbers_that_are_not_finite():

@@ -16,6 +16,7 @@ import threading
 import time
 
 from .._command_help import HelpFormatter, Parser, examples
+from .._entry import end_in_order
 from . import _binding, _state
 from ._rendezvous import Gone, Rendezvous, free_port
 
@@ -384,9 +385,7 @@ def main(words=None):
         args.processors = _binding.processors(args.bind or ("numa" if n > 1 else "none"), n, _binding.Machine(), _gpus)
     except ValueError as e:
         parser.error(str(e))
-    for number in (signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal is closed, unless nohup asked to go on
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda number, _: sys.exit(128 + number))
+    end_in_order()
     try:
         return _job(args, n, console, endpoint)
     except Gone as e:

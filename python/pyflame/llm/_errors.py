@@ -38,7 +38,7 @@ class Values:
         value = self.values.get(key)
         if value is None:
             if default is _MISSING:
-                raise ValueError(f"llm: {self.where} has no '{key}'; got {', '.join(sorted(map(str, self.values))[:12])}; expected {kind.__name__}")
+                raise ValueError(f"llm: {self.where} has no '{key}'; got {', '.join(sorted(map(str, self.values))[:12]) or 'nothing'}; expected {kind.__name__}")
             return default
         if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 1000:
             return float(value)

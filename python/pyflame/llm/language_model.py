@@ -467,6 +467,13 @@ def load(path: str | os.PathLike[str], dtype: DType | None = None, device: Devic
     return load_part(path, dtype, device, cpu_offload_gb=cpu_offload_gb)
 
 
+def _check_gguf(op, path):
+    """ValueError for a file that is no GGUF file. op: what the error begins with."""
+    if _C.kind_of_file(path) != "gguf":
+        got = "a file of another kind" if os.path.getsize(path) else "an empty file"
+        raise ValueError(f"{op}: '{path}' is no language model; got {got}; expected a GGUF file, or a folder with config.json")
+
+
 def load_part(path, dtype=None, device=None, share=None, weights=True, cpu_offload_gb=0):
     """load(), or this process's part of a model that several compute together: share is a Share of _share.py. Without weights, a model whose texts other processes write."""
     offload_bytes = _offload.check("load", cpu_offload_gb)
@@ -479,9 +486,8 @@ def load_part(path, dtype=None, device=None, share=None, weights=True, cpu_offlo
         _loading.expect(path)
     if os.path.isdir(path):
         model = _of_folder(path, dtype, device, share, weights, offload_bytes)
-    elif _C.kind_of_file(path) != "gguf":
-        raise ValueError(f"llm: '{path}' is no language model; got a file of another kind; expected a GGUF file, or a folder with config.json")
     else:
+        _check_gguf("llm", path)
         model = _of_gguf(path, dtype, device, share, weights, offload_bytes)
     model.source = source
     if share is not None or not weights:

@@ -12,6 +12,7 @@ namespace {
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint64_t kMaxHeader = uint64_t{1} << 30, kDefaultAlignment = 32;
 constexpr int kMaxArrayDepth = 4;
+constexpr const char* kCutShort = "the file is cut short or damaged; download it again";
 
 enum Kind : uint32_t { U8, I8, U16, I16, U32, I32, F32, Bool, Text, Array, U64, I64, F64 };
 constexpr std::array<uint64_t, 13> kLeastBytes = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
@@ -31,7 +32,7 @@ class Reader::Cursor {
   }
   // Valid until the next call.
   std::string_view take(uint64_t bytes) {
-    if (bytes > size_ - at_) file_.refuse("it is damaged: its header ends early");
+    if (bytes > size_ - at_) file_.refuse(fmt::format("it is damaged: its header ends early; hint: {}", kCutShort));
     if (at_ + bytes > text_.size()) read_on(at_ + bytes);
     const std::string_view part = std::string_view(text_).substr(at_, static_cast<size_t>(bytes));
     at_ += part.size();
@@ -65,7 +66,7 @@ bool Reader::is_one(const InputFile& file) {
 }
 
 Reader::Reader(std::string op, const std::string& path) : file_(std::move(op), path) {
-  if (!is_one(file_)) file_.refuse("it is not a GGUF file");
+  if (!is_one(file_)) file_.refuse(file_.size() == 0 ? "it is empty; expected a GGUF file" : "it is not a GGUF file");
   Cursor at(file_);
   (void)at.number<uint32_t>();
   version_ = at.number<uint32_t>();
@@ -148,10 +149,12 @@ void Reader::read_entries(Cursor& at, uint64_t count) {
   uint64_t total = 0;
   for (Entry& e : entries_) {
     if (!names.insert(e.name).second) file_.refuse("it has the tensor " + cite(e.name) + " twice");
-    if (e.begin > file_.size() || data > file_.size() - e.begin || e.bytes > file_.size() - e.begin - data)
-      file_.refuse(fmt::format("the tensor {} is not inside of the file; got {} bytes at {}; expected within {}",
-                               cite(e.name), e.bytes, e.begin, file_.size()));
-    e.begin += data;
+    if (__builtin_add_overflow(e.begin, data, &e.begin)) e.begin = UINT64_MAX;
+    if (e.begin > file_.size() || e.bytes > file_.size() - e.begin)
+      file_.refuse(
+          fmt::format("the tensor {} is not inside of the file; got {} bytes at {}; expected within {} bytes; "
+                      "hint: {}",
+                      cite(e.name), e.bytes, e.begin, file_.size(), kCutShort));
     total += e.bytes;
   }
   if (total > file_.size()) file_.refuse("its tensors overlap");

@@ -17,7 +17,7 @@ import numpy as np
 from ... import _C, _foreign_files
 from ...io import _umask, _write_atomically
 from .. import _architectures, _tokenizer_model
-from ..language_model import _json, _place, _template_of, load, load_tokenizer
+from ..language_model import _check_gguf, _json, _place, _template_of, load, load_tokenizer
 from . import _blocks, _descriptions, _encoders, _gguf_file, _quantized, _tokenizers
 from ._weights import Stack, Weight, of_safetensors, write_safetensors
 
@@ -474,8 +474,8 @@ def convert(source: str | os.PathLike[str], target: str | os.PathLike[str], type
     if not os.path.isdir(os.path.dirname(os.path.abspath(target))):
         raise FileNotFoundError(errno.ENOENT, "convert: the target's folder is not there; expected an existing folder", os.path.dirname(os.path.abspath(target)))
     is_folder = os.path.isdir(source)
-    if not is_folder and _C.kind_of_file(source) != "gguf":
-        raise ValueError(f"convert: '{source}' is no language model; got a file of another kind; expected a GGUF file, or a folder with config.json")
+    if not is_folder:
+        _check_gguf("convert", source)
     model = _folder(source) if is_folder else _File(source)
     if is_folder and not to_file and not model.is_quantized:
         raise ValueError(f"convert: source and target are folders with float weights; got '{target}'; expected a target that ends in .gguf")

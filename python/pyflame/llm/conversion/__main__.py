@@ -1,13 +1,11 @@
 """`pyflame convert`, whose command line the program checks first."""
 import argparse
 import json
-import os
-import signal
 import sys
 
 import pyflame as pf
 
-from ..._entry import command
+from ..._entry import command, end_in_order
 from . import TEXT, convert
 
 
@@ -47,4 +45,5 @@ def main(words=None):
 
 
 if __name__ == "__main__":
+    end_in_order()
     sys.exit(main())

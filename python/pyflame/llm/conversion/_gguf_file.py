@@ -92,10 +92,12 @@ def read(path):
             if t is None:
                 weights[name] = number
                 continue
-            count = math.prod(shape)
-            if count == 0 or shape[-1] % t.elements or base + at + count // t.elements * t.size > len(data):
-                raise ValueError(f"the place or the shape of {name!r} is wrong")
-            weights[name] = Weight.of_bytes(data[base + at:base + at + count // t.elements * t.size], t.name, shape)
+            if math.prod(shape) == 0 or shape[-1] % t.elements:
+                raise ValueError(f"the shape of {name!r} is wrong")
+            begin, size = base + at, size_of(t.name, shape)
+            if begin + size > len(data):
+                raise ValueError(f"the tensor {name!r} has {size} bytes at {begin}, and the file has {len(data)} bytes")
+            weights[name] = Weight.of_bytes(data[begin:begin + size], t.name, shape)
         return metadata, raw, weights
     except (ValueError, KeyError, TypeError, OverflowError, struct.error) as e:
-        raise ValueError(f"convert: '{path}' is damaged; got {type(e).__name__}: {e}; expected a GGUF file of version 2 or 3") from None
+        raise ValueError(f"convert: '{path}' is damaged; got {type(e).__name__}: {e}; expected a GGUF file of version 2 or 3; hint: if the file is cut short, download it again") from None
