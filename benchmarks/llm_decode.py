@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decoding of language models on a device: tokens per second of the step that pf.llm.Engine computes, by the number of texts.
 
-The weights are random, in bfloat16 or in GGUF's blocks, and so are the keys and values before the first step. For each number of texts a line
+The weights are random, in bfloat16, in GGUF's blocks or in 8-bit floats with a scale for each row (fp8), and so are the keys and values before the first step. For each number of texts a line
 says: milliseconds of a step (median), tokens per second, the milliseconds of it in which Python records the step, and the bytes of weights, keys
 and values that a step reads, over its time. --torch measures the same decoder as PyTorch runs it eagerly, with caches that do not grow. --chunk measures
 steps that also read a part of a long prompt. --products measures products alone, with weights that no cache holds; --profile lists the kernels of some steps.
@@ -32,12 +32,20 @@ BLOCKS = {"Q4_0": (18, 32, (0,)), "Q8_0": (34, 32, (0,)), "Q2_K": (84, 256, (80,
           "IQ4_NL": (18, 32, (0,)), "IQ4_XS": (136, 256, (0,))}
 
 
+KINDS = ["bfloat16", "fp8", *BLOCKS]
+
+
 def random_weight(kind, rows, columns, device, stack=0):
     if stack:
         w = random_weight(kind, stack * rows, columns, device)
-        return w.reshape(stack, rows, columns) if kind == "bfloat16" else PackedWeight(w.blocks.reshape(stack, rows, -1), kind, columns)
+        return w.reshape(stack, rows, columns) if kind == "bfloat16" else PackedWeight(w.blocks.reshape(stack, rows, -1), w.type, columns)
     if kind == "bfloat16":
         return pf.randn(rows, columns, dtype=pf.bfloat16, device=device) * 0.02
+    if kind == "fp8":
+        codes = pf.randint(0, 0x7F, (rows, columns), device=device) + 128 * pf.randint(0, 2, (rows, columns), device=device)  # no NaN
+        scales = pf.zeros(rows, 16, dtype=pf.uint8, device=device)  # 2^-11, float32
+        scales[:, 3] = 0x3A
+        return PackedWeight(pf.cat([codes.to(pf.uint8), scales], dim=1), "F8_E4M3", columns)
     size, elements, scales = BLOCKS[kind]
     blocks = pf.randint(0, 256, (rows, columns // elements, size), device=device).to(pf.uint8)
     for at in scales:
@@ -66,6 +74,12 @@ def random_model(shape, kind, device, context):
     return LanguageModel(config, tensors, None, dtype=pf.bfloat16, device=device)
 
 
+def bytes_of(kind, elements):
+    """Of so many weights. The scales of rows of fp8 are not counted."""
+    size, each = {"bfloat16": (2, 1), "fp8": (1, 1)}.get(kind) or BLOCKS[kind][:2]
+    return elements * size // each
+
+
 def weight_bytes(shape, kind, count):
     """What a step of `count` texts reads. Of experts: as many as tokens have that choose at random, on average."""
     layers, hidden, heads, kv_heads, head, inner, vocab = SHAPES[shape]
@@ -73,7 +87,7 @@ def weight_bytes(shape, kind, count):
         experts, chosen = EXPERTS[shape]
         inner *= experts * (1 - (1 - chosen / experts) ** count)
     elements = int(layers * (hidden * head * (2 * heads + 2 * kv_heads) + 3 * hidden * inner) + vocab * hidden)
-    return elements * 2 if kind == "bfloat16" else elements * BLOCKS[kind][0] // BLOCKS[kind][1]
+    return bytes_of(kind, elements)
 
 
 def summary(name, shape, kind, count, context, seconds, host=()):
@@ -282,7 +296,7 @@ def measure_products(kind, rows, outputs, columns, device):
         seconds.append((time.perf_counter() - begin) / 80)
     assert y
     s = min(seconds)
-    size = outputs * columns * (2 if kind == "bfloat16" else BLOCKS[kind][0] / BLOCKS[kind][1])
+    size = bytes_of(kind, outputs * columns)
     print(f"product {kind} rows {rows} weight {outputs}x{columns}: {s * 1e6:.1f} us, {size / s / 1e9:.0f} GB/s", flush=True)
     return {"program": "pyflame product", "weights": kind, "rows": rows, "outputs": outputs, "columns": columns, "us": s * 1e6, "GB_per_s": size / s / 1e9}
 
@@ -291,7 +305,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--device", default="cuda")
     p.add_argument("--shape", default="8b", help=f"any of {', '.join(SHAPES)}, with commas")
-    p.add_argument("--weights", default="bfloat16", help=f"bfloat16 or any of {', '.join(BLOCKS)}, with commas")
+    p.add_argument("--weights", default="bfloat16", help=f"any of {', '.join(KINDS)}, with commas")
     p.add_argument("--sequences", default="1,8,32,128")
     p.add_argument("--context", type=int, default=550)
     p.add_argument("--steps", type=int, default=24)

@@ -3,6 +3,7 @@
 #include "pyflame/ops/recurrent.h"
 #include "pyflame/ops/rows_of_blocks.h"
 #include "pyflame/record/recorder.h"
+#include "pyflame/tensor/float8_rows.h"
 #include "pyflame/tensor/gguf_blocks.h"
 
 namespace pyflame::python {
@@ -314,6 +315,10 @@ void bind_embedding(nb::module_& m) {
       "input's dtype -> [..., N] of that dtype.\n"
       "weight: uint8 [N, bytes of a row], blocks of the type 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'Q8_0', 'Q2_K', 'Q3_K', "
       "'Q4_K', 'Q5_K', 'Q6_K', 'IQ4_NL' or 'IQ4_XS'; with tiled_rows=N the tensor that weight_tiles made of them.\n"
+      "Rows of 8-bit floats have the type 'F8_E4M3' or 'F8_E5M2' (OCP's formats): K codes, K a multiple of 16, one "
+      "float32 scale, and zeros up to a multiple of 16 bytes; or, with the type 'F8_E4M3:128', a scale for each 128 "
+      "elements (or another multiple of 16). The input is not rounded, and sums are float32, for any number of rows. "
+      "GPUs decode the weights to the input's dtype for more than 32 rows. What follows is of the other types.\n"
       "The CPU rounds each 32 elements of the input to integers of 15 bits times their largest magnitude / 16256. So a "
       "result differs from the exact product by at most the sum over these blocks of max|x| / 32512 times sum|W|, "
       "beside float32 rounding; blocks below 1e-30 count as zeros, and one with a number that is not finite gives "
@@ -344,6 +349,7 @@ void bind_embedding(nb::module_& m) {
         "quantized_linear(..., tiled_rows=N) on it. CPU: tiles of eight rows, uint8 [ceil(N / 8), bytes of a tile]. "
         "GPUs: "
         "uint8 [N, bytes of a row], the numbers of all blocks of a row and then their scales.\n"
+        "Rows of 8-bit floats have the order of products and stay as they are.\n"
         "TypeError, ValueError; NotImplementedError for types that it does not take.");
   m.def(
       "_weight_tiles_of",
@@ -353,14 +359,15 @@ void bind_embedding(nb::module_& m) {
         return tiles_of_rows(rows, type);
       },
       "pieces"_a, "type"_a);
-  // The numbers in a block of a type.
+  // The numbers in a block of a type; of 8-bit floats, those between which a row can be divided.
   m.def(
       "_block_elements",
       [](const std::string& name) {
+        if (const auto floats = float8_type(name)) return floats->group != 0 ? floats->group : kFloat8Unit;
         const gguf::Type* type = gguf::find_type(std::string_view(name));
         PF_CHECK(type, Value, "_block_elements: no type has this name; got '{}'; expected a name of GGUF, such as Q4_K",
                  name);
-        return type->elements;
+        return int64_t{type->elements};
       },
       "type"_a);
   m.def("_bytes_of_products", &bytes_of_products, "type"_a, "rows"_a, "columns"_a, "in_planes"_a);

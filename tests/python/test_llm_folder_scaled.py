@@ -61,9 +61,13 @@ def bfloat16_row_scale(rng, shape):
     return {"weight_scale": ("BF16", s)}, (s.astype(np.uint32) << 16).view(np.float32)[:, None]
 
 
-def block_scale(rng, shape):
-    s = (0.02 * (1 + rng.random((-(-shape[0] // 20), -(-shape[1] // 24))))).astype(np.float32)
-    return {"weight_scale_inv": ("F32", s)}, np.array([[s[i // 20, j // 24] for j in range(shape[1])] for i in range(shape[0])])
+def block_scale(rng, shape, columns=24):
+    s = (0.02 * (1 + rng.random((-(-shape[0] // 20), -(-shape[1] // columns))))).astype(np.float32)
+    return {"weight_scale_inv": ("F32", s)}, np.array([[s[i // 20, j // columns] for j in range(shape[1])] for i in range(shape[0])])
+
+
+def wide_block_scale(rng, shape):
+    return block_scale(rng, shape, 48)
 
 
 def of_fp8(scale, kind="F8_E4M3"):
@@ -123,6 +127,7 @@ CASES = {
     "rows": (FP8, of_fp8(row_scale)),
     "bfloat16 scales": (FP8, of_fp8(bfloat16_row_scale)),
     "blocks": ({**FP8, "weight_block_size": [20, 24]}, of_fp8(block_scale)),
+    "blocks of 48 columns": ({**FP8, "weight_block_size": [20, 48]}, of_fp8(wide_block_scale)),
     "e5m2": (FP8, of_fp8(tensor_scale, "F8_E5M2")),
     "compressed-tensors": (tensors_of("float-quantized", 8, "float", "channel"), of_fp8(row_scale)),
     "int8": (tensors_of("int-quantized", 8, "int", "channel"), of_int8),
@@ -140,7 +145,7 @@ def test_logits_of_the_decoded_weights(case, tmp_path):
     np.testing.assert_allclose(pf.llm.load(packed, dtype=pf.float32).logits(IDS).numpy(), want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
-@pytest.mark.parametrize("case, type", [("int8", "Q8_0"), ("4 bits in rows", "Q4_0"), ("4 bits in groups of 32", "Q4_0"), ("4 bits in groups", None), ("matrix", None)])
+@pytest.mark.parametrize("case, type", [("int8", "Q8_0"), ("4 bits in rows", "Q4_0"), ("4 bits in groups of 32", "Q4_0"), ("4 bits in groups", None)])
 def test_integers_stay_in_blocks(case, type, tmp_path):
     """Where blocks of 32 have one scale each. Products then round their inputs; the weights differ by a float16 scale's rounding."""
     packed, plain = write(tmp_path, *CASES[case])
@@ -153,6 +158,53 @@ def test_integers_stay_in_blocks(case, type, tmp_path):
         np.testing.assert_allclose(got, want, rtol=2**-10, atol=1e-7)
         logits = exact.logits(IDS).numpy()
         assert 0 < np.abs(model.logits(IDS).numpy() - logits).std() < 0.03 * logits.std()
+
+
+@pytest.mark.parametrize("case, type", [
+    ("matrix", "F8_E4M3"), ("rows", "F8_E4M3"), ("bfloat16 scales", "F8_E4M3"), ("blocks of 48 columns", "F8_E4M3:48"), ("e5m2", "F8_E5M2"), ("compressed-tensors", "F8_E4M3"), ("blocks", None)])  # fmt: skip
+def test_8_bit_floats_keep_their_codes(case, type, tmp_path):
+    """Where rows and blocks have multiples of 16 columns. Weights and inputs are not rounded, so logits are those of the decoded weights."""
+    packed, plain = write(tmp_path, *CASES[case])
+    model, exact = pf.llm.load(packed), pf.llm.load(plain)
+    weight, want = model._network.layers[0]["down"][0], exact._network.layers[0]["down"][0].numpy()
+    assert (weight.type if isinstance(weight, PackedWeight) else None) == type
+    if type is not None:
+        scales = -(-want.shape[1] // int(type.partition(":")[2] or want.shape[1]))
+        assert weight.nbytes == want.shape[0] * (want.shape[1] + -(-4 * scales // 16) * 16)
+        tensors = _folder_scaled.read(packed, _folder_scaled.form_of(CASES[case][0], packed), None)
+        np.testing.assert_allclose(tensors["model.layers.0.mlp.down_proj.weight"].decoded().numpy(), want, rtol=1e-6)
+    logits = exact.logits(IDS).numpy()
+    np.testing.assert_allclose(model.logits(IDS).numpy(), logits, rtol=0, atol=2e-5 * np.abs(logits).max())
+
+
+@pytest.mark.parametrize("case", ["rows", "blocks of 48 columns"])
+def test_parts_of_8_bit_floats(case, tmp_path):
+    """The rows and columns that the ranks of tensor parallelism have."""
+    packed, _ = write(tmp_path, *CASES[case])
+    tensors = _folder_scaled.read(packed, _folder_scaled.form_of(CASES[case][0], packed), None)
+    weight = tensors["model.layers.0.mlp.down_proj.weight"]
+    want, middle = weight.decoded().numpy(), weight.shape[1] // 96 * 48
+    for begin, end in ((0, middle), (middle, weight.shape[1])):
+        part = weight.part_of_columns(begin, end)
+        assert part.shape == (weight.shape[0], end - begin)
+        np.testing.assert_array_equal(part.decoded().numpy(), want[:, begin:end])
+
+
+def test_codes_that_are_not_finite(tmp_path):
+    """They are errors, also where a row divides into units; a scale with which a code that is not there would be infinite is none."""
+    def change(value):
+        def damage(tensors):
+            kind, codes = tensors[f"{Q}.weight"]
+            codes = np.array(codes)
+            codes[3, 5] = value
+            tensors[f"{Q}.weight"] = kind, codes
+        return damage
+
+    for value in (0x7F, 0xFF):
+        with pytest.raises(ValueError, match="is not finite; got NaN or infinity"):
+            pf.llm.load(write(tmp_path / str(value), *CASES["rows"], change(value))[0])
+    with pytest.raises(ValueError, match="is not finite"):
+        pf.llm.load(write(tmp_path / "e5m2", *CASES["e5m2"], change(0x7C))[0])
 
 
 def test_weights_in_16_bits(tmp_path):

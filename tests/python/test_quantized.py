@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import pyflame as pf
-from pyflame.testing.cases.quantized import BLOCKS, decoded, random_blocks
+from pyflame.testing.cases.quantized import BLOCKS, FLOATS, decoded, random_blocks, random_floats, rows_of_floats, values_of_codes
 
 RANDOM = np.random.default_rng(0)
 DEVICE = os.environ.get("PYFLAME_TEST_DEVICE", "cpu")
@@ -137,10 +137,10 @@ X, W = pf.ones(2, 64), pf.tensor(blocks("Q4_0", 8, 2))
 @pytest.mark.parametrize(
     ("error", "message", "call"),
     [
-        (ValueError, "quantized_linear: no blocks of this type can be decoded; got 'Q9'; expected one of Q4_0, .*IQ4_XS$", lambda: pf.quantized_linear(X, W, "Q9")),
-        (ValueError, "decode_blocks: no blocks of this type can be decoded; got 'IQ2_XXS'; expected one of Q4_0, .*IQ4_XS$", lambda: pf.decode_blocks(W, "IQ2_XXS")),
+        (ValueError, "quantized_linear: no blocks of this type can be decoded; got 'Q9'; expected one of Q4_0, .*IQ4_XS, F8_E4M3, F8_E5M2$", lambda: pf.quantized_linear(X, W, "Q9")),
+        (ValueError, "decode_blocks: no blocks of this type can be decoded; got 'IQ2_XXS'; expected one of Q4_0, .*IQ4_XS, F8_E4M3, F8_E5M2$", lambda: pf.decode_blocks(W, "IQ2_XXS")),
         (ValueError, "_block_elements: no type has this name; got 'Q9'; expected a name of GGUF", lambda: pf._C._block_elements("Q9")),
-        (NotImplementedError, "quantized_linear: this type is not available; got 'MXFP4'; expected one of Q4_0, Q4_1, .*, Q2_K, .*IQ4_XS; hint: decode the weights on the CPU$", lambda: pf.quantized_linear(X, W, "MXFP4")),
+        (NotImplementedError, "quantized_linear: this type is not available; got 'MXFP4'; expected one of Q4_0, Q4_1, .*, Q2_K, .*IQ4_XS, F8_E4M3, F8_E5M2; hint: decode the weights on the CPU$", lambda: pf.quantized_linear(X, W, "MXFP4")),
         (TypeError, "quantized_linear: the weights are no bytes; got float32; expected uint8", lambda: pf.quantized_linear(X, X, "Q4_0")),
         (TypeError, "quantized_linear: needs a floating dtype; got int64", lambda: pf.quantized_linear(X.long(), W, "Q4_0")),
         (ValueError, r"quantized_linear: the weights are no rows of blocks; got shape \(36,\)", lambda: pf.quantized_linear(X, W[0], "Q4_0")),
@@ -152,6 +152,13 @@ X, W = pf.ones(2, 64), pf.tensor(blocks("Q4_0", 8, 2))
         (TypeError, "quantized_linear: dtypes differ; got float32 and float64", lambda: pf.quantized_linear(X, W, "Q4_0", pf.ones(8, dtype=pf.float64))),
         (ValueError, "quantized_linear: the input has no dims", lambda: pf.quantized_linear(pf.tensor(1.0), W, "Q4_0")),
         (NotImplementedError, "quantized_linear: there are no gradients; got an input that requires one", lambda: pf.quantized_linear(pf.ones(2, 64, requires_grad=True), W, "Q4_0")),
+        (ValueError, r"quantized_linear: no blocks of this type can be decoded; got 'F8_E4M3:24'", lambda: pf.quantized_linear(X, W, "F8_E4M3:24")),
+        (ValueError, r"quantized_linear: no blocks of this type can be decoded; got 'F8_E4M3:0x10'", lambda: pf.quantized_linear(X, W, "F8_E4M3:0x10")),
+        (ValueError, "quantized_linear: the rows of the input are no whole blocks; got 63 elements; expected a multiple of F8_E4M3's 16", lambda: pf.quantized_linear(X[:, :63], W, "F8_E4M3")),
+        (ValueError, r"quantized_linear: input and weight do not fit; got weight \(8, 36\) for rows of 64 elements; expected \(8, 80\)", lambda: pf.quantized_linear(X, W, "F8_E4M3")),
+        (ValueError, r"quantized_linear: input and weight do not fit; got weight \(8, 36\) for rows of 64 elements; expected \(8, 80\)", lambda: pf.quantized_linear(X, W, "F8_E5M2:32")),
+        (ValueError, "decode_blocks: a row has no codes and scales of this type; got 36 bytes of F8_E4M3; expected a multiple of 16 codes, their scales of 4 bytes, and zeros", lambda: pf.decode_blocks(W, "F8_E4M3")),
+        (ValueError, "weight_tiles: a row has no codes and scales of this type; got 36 bytes of F8_E5M2:16", lambda: pf.weight_tiles(W, "F8_E5M2:16")),
         (ValueError, "decode_blocks: a row is no whole number of blocks; got 35 bytes; expected a multiple of Q4_0's 18", lambda: pf.decode_blocks(W[:, :35], "Q4_0")),
         (TypeError, "decode_blocks: the weights are no bytes", lambda: pf.decode_blocks(X, "Q4_0")),
         (ValueError, "weight_tiles: a row is no whole number of blocks", lambda: pf.weight_tiles(W[:, :35], "Q4_0")),
@@ -162,6 +169,77 @@ def test_errors(error, message, call):
     with pytest.raises(error, match=message):
         call()
     assert np.isfinite(pf.quantized_linear(X, W, "Q4_0").numpy()).all()
+
+
+def float_product(x, w, name, device=DEVICE, **more):
+    return pf.quantized_linear(pf.tensor(x).to(device), pf.tensor(w).to(device), name, **more).cpu().numpy()
+
+
+@pytest.mark.parametrize("rows", (1, 2, 3, 8, 9, 33))
+@pytest.mark.parametrize("name", FLOATS)
+def test_products_with_8_bit_floats_are_exact_up_to_float32(name, rows):
+    """The input is not rounded, whatever the number of rows."""
+    w, x = random_floats(name, RANDOM, 37, 336), numbers(rows, 336)
+    x[0] *= 1e4
+    exact = decoded(name, w)
+    size = np.abs(x).astype(np.float64) @ np.abs(exact).T
+    assert (np.abs(float_product(x, w, name) - x @ exact.T) <= 1e-5 * size).all()
+    np.testing.assert_allclose(pf.decode_blocks(pf.tensor(w).to(DEVICE), name).cpu().numpy(), exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_rows_of_8_bit_floats_do_not_depend_on_their_number(name):
+    w, x = random_floats(name, RANDOM, 40, 160), numbers(19, 160)
+    all_rows = float_product(x, w, name)
+    for n in (1, 2, 3, 5):
+        np.testing.assert_array_equal(float_product(x[:n], w, name), all_rows[:n])
+    np.testing.assert_array_equal(pf.weight_tiles(pf.tensor(w).to(DEVICE), name).cpu().numpy(), w)
+    np.testing.assert_array_equal(float_product(x, w, name, tiled_rows=40), all_rows)
+
+
+@pytest.mark.parametrize("kind, exponent_bits", [("F8_E4M3", 4), ("F8_E5M2", 5)])
+def test_every_code_of_8_bit_floats(kind, exponent_bits):
+    """In products as in decoding. NaN and infinity reach the results of their rows, and no others."""
+    codes, values = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 16, 1), values_of_codes(exponent_bits)
+    codes[:, 1:] = 0
+    w = rows_of_floats(codes, np.full((256, 1), 2.0))
+    x = np.zeros((2, 16), np.float32)
+    x[:, 0] = 1, -0.25
+    want = 2 * np.array([[1], [-0.25]]) * values
+    np.testing.assert_array_equal(float_product(x, w, kind), want)
+    x[0, 0] = 0  # 0 times NaN or infinity
+    np.testing.assert_array_equal(np.isfinite(float_product(x, w, kind)[0]), np.isfinite(values))
+    np.testing.assert_array_equal(pf.decode_blocks(pf.tensor(w).to(DEVICE), kind).cpu().numpy()[:, 0], 2 * values)
+    large = rows_of_floats(np.full((1, 16), 0x7E if kind == "F8_E4M3" else 0x7B, np.uint8), np.full((1, 1), 1e30))
+    want = values.max(where=np.isfinite(values), initial=0) * 16e30
+    np.testing.assert_allclose(float_product(np.ones((1, 16), np.float32), large, kind), [[want]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_8_bit_floats_of_views(name):
+    """Rows of x that are apart or not aligned, columns that are apart, and weights that begin in the middle of others."""
+    w, x = random_floats(name, RANDOM, 9, 96), numbers(4, 200)
+    exact = decoded(name, w)
+    rows, t = pf.tensor(w).to(DEVICE), pf.tensor(x).to(DEVICE)
+    shifted = pf.cat([pf.zeros(3, dtype=pf.uint8, device=DEVICE), rows.reshape(-1)])[3:].reshape(w.shape)
+    for dtype in (pf.float32, pf.float16):
+        for part in (slice(0, 96), slice(5, 101), slice(0, 192, 2)):
+            got = pf.quantized_linear(t.to(dtype)[:, part], shifted, name).float().cpu().numpy()
+            want = x[:, part] @ exact.T
+            np.testing.assert_allclose(got, want, rtol=0, atol=(1e-5 if dtype == pf.float32 else 2e-3) * (np.abs(x[:, part]) @ np.abs(exact).T).max())
+    np.testing.assert_allclose(pf.quantized_linear(t[:, :96], rows[2:], name).cpu().numpy(), x[:, :96] @ exact[2:].T, rtol=0, atol=1e-5 * (np.abs(x[:, :96]) @ np.abs(exact).T).max())
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_bytes_of_8_bit_floats(name):
+    group = FLOATS[name][1] or 336
+    size = 336 + -(-4 * -(-336 // group) // 16) * 16
+    assert pf._C._bytes_of_products(name, 11, 336, False) == pf._C._bytes_of_products(name, 11, 336, True) == 11 * size
+    assert random_floats(name, RANDOM, 11, 336).shape == (11, size)
+    assert pf._C._bytes_of_products(name, 11, 335, False) == 0
+    assert pf._C._block_elements(name) == (FLOATS[name][1] or 16)
+    w = pf.zeros(0, size, dtype=pf.uint8)
+    assert pf.quantized_linear(pf.zeros(2, 336), w, name).shape == (2, 0) and pf.decode_blocks(w, name).shape == (0, 336)
 
 
 needs_gpu = pytest.mark.skipif(DEVICE in ("cpu", "reference"), reason="PYFLAME_TEST_DEVICE names no GPU")

@@ -1,4 +1,5 @@
-"""Weights of 8 or 4 bits with scales in folders of Hugging Face's layout, one matrix at a time: integers in GGUF's blocks, others decoded to floats.
+"""Weights of 8 or 4 bits with scales in folders of Hugging Face's layout, one matrix at a time: integers in GGUF's blocks, 8-bit floats in rows with their scales, others
+decoded to floats.
 
 fp8: numbers of 8 bits (F8_E4M3 or F8_E5M2, arXiv:2209.05433) times a scale for the matrix, for each row, or for each block of it: quant_method 'fp8', and
 'compressed-tensors' with format 'float-quantized'. compressed-tensors also has integers: 'int-quantized' (8 bits), and 'pack-quantized', where words of 32 bits
@@ -14,7 +15,7 @@ import numpy as np
 from .. import _C, tensor
 from . import _loading
 from ._errors import Values
-from ._packed import PackedWeight, blocks_of_4_bits, blocks_of_8_bits
+from ._packed import PackedWeight, blocks_of_4_bits, blocks_of_8_bits, float8_rows, float8_type
 
 _MOST_HEADER = 100 << 20
 # Types of safetensors that are numbers of NumPy. BF16 is read as 16 bits.
@@ -23,6 +24,7 @@ _FORMATS = {"float-quantized": (8, "float"), "naive-quantized": (8, "float"), "i
 
 
 _FP8 = {"F8_E4M3": _C.float8_e4m3fn, "F8_E5M2": _C.float8_e5m2}
+_LARGEST = {"F8_E4M3": (0x7E, 448.0), "F8_E5M2": (0x7B, 57344.0)}  # the code of the largest finite number, and this number
 
 
 class Form:
@@ -159,8 +161,20 @@ def _scale_of_each(name, form, scale, shape):
     raise ValueError(f"llm: the weight '{name}' has scales that do not fit; got {scale.shape}; expected {expected} for a matrix of {shape}")
 
 
+def _float8_weight(form, kind, codes, scale):
+    """A PackedWeight of 8-bit floats with scales that _scale_of_each takes. None where rows do not divide into its units, or where a number may not be finite."""
+    rows, columns = codes.shape
+    type, (last, largest) = float8_type(kind, columns, form.block and form.block[1]), _LARGEST[kind]
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(scale * np.float32(largest)).all() and ((codes & 0x7F) <= last).all()
+    if type is None or not finite:
+        return None
+    of_rows = np.broadcast_to(scale.reshape(-1, 1), (rows, 1)) if form.block is None else np.repeat(scale, form.block[0], 0)[:rows]
+    return PackedWeight(tensor(float8_rows(codes, of_rows), device="cpu"), type, columns)
+
+
 def _weight(name, form, found, dtype):
-    """The weight of a module (out, in): of dtype, or without one a PackedWeight of integers in GGUF's blocks, else float32. found: {what: (type, array)}."""
+    """The weight of a module (out, in): of dtype, or without one a PackedWeight of integers in GGUF's blocks or of 8-bit floats, else float32. found: {what: (type, array)}."""
 
     def wrong(what, got, expected):
         return ValueError(f"llm: the weight '{name}' {what}; got {got}; expected {expected}")
@@ -180,11 +194,13 @@ def _weight(name, form, found, dtype):
             raise wrong("has a weight_shape that does not fit", shape or "none", f"({array.shape[0]}, columns) for words of {array.shape}")
         if "weight_g_idx" in found:
             raise NotImplementedError(f"llm: the weight '{name}' has its groups in an order of their own, which is not available; got weight_g_idx; expected groups in order")
-        values = _unpacked(array, form.bits, shape[1])
     else:
-        values = _float(kind, array)
-    scale_kind, scale = found[given[0]]
-    each = _scale_of_each(name, form, _float(scale_kind, scale), values.shape)
+        shape = array.shape
+    scale = _float(*found[given[0]])
+    each = _scale_of_each(name, form, scale, shape)
+    if dtype is None and form.kind == "fp8" and (kept := _float8_weight(form, kind, array, scale)) is not None:
+        return kept
+    values = _unpacked(array, form.bits, shape[1]) if form.kind == "packed" else _float(kind, array)
     if dtype is None and form.kind != "fp8" and values.shape[1] % 32 == 0 and (form.group or 32) % 32 == 0:
         with np.errstate(over="ignore"):
             halves = np.broadcast_to(each, values.shape)[:, ::32].astype(np.float16)

@@ -1,4 +1,4 @@
-"""Weights that stay in GGUF's blocks of a few bits."""
+"""Weights that stay in GGUF's blocks of a few bits, or in rows of 8-bit floats with their scales."""
 import math
 
 from .. import _C, _numpy as np
@@ -20,6 +20,25 @@ def blocks_of_8_bits(q, scale):
     """The same for Q8_0: int8 numbers times a float16 scale for each 32 columns."""
     rows, columns = q.shape
     return np.concatenate([np.ascontiguousarray(scale)[..., None].view(np.uint8), np.ascontiguousarray(q, np.int8).view(np.uint8).reshape(rows, columns // 32, 32)], 2).reshape(rows, -1)
+
+
+_UNIT = 16  # of rows of 8-bit floats: the number of codes, that of a scale's codes, and the bytes of all are multiples
+
+
+def float8_type(kind, columns, group=None):
+    """The name of the type of rows with so many 8-bit floats of a kind, F8_E4M3 or F8_E5M2, and a scale for each group of a row, or for the whole row. None: there is none."""
+    group = None if group is None or group >= columns else group
+    return None if columns % _UNIT or (group or 0) % _UNIT else kind if group is None else f"{kind}:{group}"
+
+
+def float8_rows(codes, scales):
+    """Rows of 8-bit floats: codes uint8 (rows, columns), scales float32 (rows, scales of a row) -> uint8 (rows, bytes of a row), an array."""
+    rows, columns = codes.shape
+    count = scales.shape[1]
+    made = np.zeros((rows, columns + -(-4 * count // _UNIT) * _UNIT), np.uint8)
+    made[:, :columns] = codes
+    made[:, columns:columns + 4 * count] = np.ascontiguousarray(scales, np.float32).view(np.uint8)
+    return made
 
 
 def _in_order_of_products(shape):
@@ -53,8 +72,8 @@ class PairedRows:
 
 
 class PackedWeight:
-    """A matrix of `shape`, or a stack of them, in rows of blocks. blocks: uint8 (.., rows, bytes of a row); type: GGUF's name of the blocks' type; as_floats: a network
-    decodes it when it takes it.
+    """A matrix of `shape`, or a stack of them, in rows of blocks. blocks: uint8 (.., rows, bytes of a row); type: GGUF's name of the blocks' type, or one of float8_type();
+    as_floats: a network decodes it when it takes it.
 
     What cat(), stack() and in_halves() make of others refers to the rows of these, which tile() reads where they are."""
 
@@ -143,6 +162,19 @@ class PackedWeight:
         if len(self._pieces) == self.shape[0]:
             return [[piece] for piece in self._pieces]
         return [[(matrix, 0)] for matrix in self.blocks]
+
+    def part_of_columns(self, begin, end):
+        """The matrix of these columns. They begin and end between blocks, or between groups of 8-bit floats."""
+        columns, block, rows = self.shape[-1], _C._block_elements(self.type), self.blocks
+        kind, _, group = self.type.partition(":")
+        if not kind.startswith("F8_"):
+            width = rows.shape[-1] * block // columns  # bytes of a block
+            return PackedWeight(rows.narrow(-1, begin // block * width, (end - begin) // block * width).clone(), self.type, end - begin)
+        each = int(group or columns)
+        first, count = begin // each, -(-end // each) - begin // each
+        zeros = _C.zeros(*self.shape[:-1], -4 * count % _UNIT, dtype=rows.dtype, device=rows.device)
+        parts = [rows.narrow(-1, begin, end - begin), rows.narrow(-1, columns + 4 * first, 4 * count), zeros]
+        return PackedWeight(_C.cat(parts, dim=-1), float8_type(kind, end - begin, int(group or end - begin)), end - begin)
 
     @staticmethod
     def stack(weights):

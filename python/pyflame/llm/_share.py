@@ -93,8 +93,8 @@ class Share:
         if columns % (block * self.size):
             raise ValueError(f"Engine: packed weights cannot be divided within a block; got {columns} columns of {name} in blocks of {block} ({t.type}) and tensor_parallel_size {self.size}; "
                              f"expected a multiple of {block * self.size} columns; hint: dtype='bfloat16' (or 'float32') decodes the blocks when the model is loaded, or take fewer ranks")
-        width = t.blocks.shape[-1] * block // columns  # bytes of a block
-        return PackedWeight(_taken(t.blocks, len(t.shape) - 1, [(b // block * width, e // block * width) for b, e in ranges]), t.type, columns // self.size)
+        (begin, end), = ranges
+        return t.part_of_columns(begin, end)
 
     def factors(self, c, name, a, b):
         """This rank's part of an adapter's factors A (r, inputs) and B (outputs, r), arrays: its product with A of o and down is a part of the sum, as that with the weight is."""

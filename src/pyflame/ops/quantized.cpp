@@ -1,8 +1,9 @@
-// Products with weights that stay in GGUF's blocks of a few bits. There are no gradients.
+// Products with weights that stay in GGUF's blocks of a few bits, or in rows of 8-bit floats. There are no gradients.
 #include "pyflame/backends/backend.h"
 #include "pyflame/base/threads.h"
 #include "pyflame/ops/family.h"
 #include "pyflame/ops/rows_of_blocks.h"
+#include "pyflame/tensor/float8_rows.h"
 #include "pyflame/tensor/weight_planes.h"
 #include "pyflame/tensor/weight_tiles.h"
 
@@ -14,18 +15,49 @@ namespace {
 std::string types_of_products() {
   std::string names;
   for (const gguf::Type& type : gguf::types())
-    if (tile_form(type)) names += (names.empty() ? "" : ", ") + std::string(type.name);
-  return names;
+    if (tile_form(type)) names += std::string(type.name) + ", ";
+  return names + float8_type_names();
 }
-const gguf::Type& type_of(const char* op, const std::string& name) {
+
+// A type of weights: GGUF's blocks, or rows of 8-bit floats.
+struct WeightType {
+  std::string name;
+  const gguf::Type* blocks = nullptr;  // null: rows of 8-bit floats
+  Float8Type floats;
+
+  bool has_products() const { return !blocks || tile_form(*blocks); }
+  int64_t elements() const { return blocks ? blocks->elements : kFloat8Unit; }  // a row has a multiple of so many
+  int64_t row_bytes(int64_t columns) const {
+    return blocks ? columns / blocks->elements * blocks->bytes : Float8Rows(floats, columns).row_bytes();
+  }
+  // The shape of weights in the order in which a backend multiplies them.
+  Dims ordered_shape(bool in_planes, int64_t rows, int64_t columns) const {
+    if (!blocks) return {rows, row_bytes(columns)};
+    if (in_planes) return {rows, PlaneShape{blocks, plane_form(*blocks), rows, columns}.row_bytes()};
+    const TileShape s{blocks, tile_form(*blocks), rows, columns};
+    return {s.tiles(), s.tile_bytes()};
+  }
+  BlockAttrs attrs(int64_t tiled_rows, int64_t columns) const {
+    if (blocks) return {int64_t{blocks->id}, tiled_rows};
+    return {static_cast<int64_t>(floats.dtype), 0, Float8Rows(floats, columns).group};
+  }
+};
+
+std::optional<WeightType> find_type(const std::string& name) {
+  if (const auto floats = float8_type(name)) return WeightType{name, nullptr, *floats};
   const gguf::Type* type = gguf::find_type(std::string_view(name));
-  PF_CHECK(type && type->decode, Value, "{}: no blocks of this type can be decoded; got '{}'; expected one of {}", op,
-           name, types_of_products());
+  if (!type || !type->decode) return std::nullopt;
+  return WeightType{name, type, {}};
+}
+WeightType type_of(const char* op, const std::string& name) {
+  const std::optional<WeightType> type = find_type(name);
+  PF_CHECK(type, Value, "{}: no blocks of this type can be decoded; got '{}'; expected one of {}", op, name,
+           types_of_products());
   return *type;
 }
-const gguf::Type& type_of_product(const char* op, const std::string& name) {
-  const gguf::Type& type = type_of(op, name);
-  PF_CHECK(tile_form(type), NotImplemented,
+WeightType type_of_product(const char* op, const std::string& name) {
+  WeightType type = type_of(op, name);
+  PF_CHECK(type.has_products(), NotImplemented,
            "{}: this type is not available; got '{}'; expected one of {}; hint: decode the weights on the CPU", op,
            name, types_of_products());
   return type;
@@ -44,24 +76,26 @@ void check_blocks(const char* op, const Tensor& blocks) {
 }
 
 // The number of weights in a row of blocks.
-int64_t columns_of(const char* op, const Tensor& blocks, const gguf::Type& type) {
-  PF_CHECK(blocks.size(1) % type.bytes == 0, Value,
-           "{}: a row is no whole number of blocks; got {} bytes; expected a multiple of {}'s {}", op, blocks.size(1),
-           type.name, type.bytes);
-  return blocks.size(1) / type.bytes * type.elements;
+int64_t columns_of(const char* op, const Tensor& blocks, const WeightType& type) {
+  const int64_t bytes = blocks.size(1);
+  if (!type.blocks) {
+    const int64_t columns = float8_columns(type.floats, bytes);
+    PF_CHECK(columns >= 0, Value,
+             "{}: a row has no codes and scales of this type; got {} bytes of {}; expected a multiple of {} codes, "
+             "their scales of 4 bytes, and zeros up to a multiple of 16 bytes",
+             op, bytes, type.name, kFloat8Unit);
+    return columns;
+  }
+  PF_CHECK(bytes % type.blocks->bytes == 0, Value,
+           "{}: a row is no whole number of blocks; got {} bytes; expected a multiple of {}'s {}", op, bytes, type.name,
+           type.blocks->bytes);
+  return bytes / type.blocks->bytes * type.blocks->elements;
 }
 
 const Backend& backend_of(const Tensor& t) { return *find_backend(t.device().type); }
 
-// The shape of weights in the order in which the backend multiplies them.
-Dims ordered_shape(bool in_planes, const gguf::Type& type, int64_t rows, int64_t columns) {
-  if (in_planes) return {rows, PlaneShape{&type, plane_form(type), rows, columns}.row_bytes()};
-  const TileShape s{&type, tile_form(type), rows, columns};
-  return {s.tiles(), s.tile_bytes()};
-}
-
-Tensor decoded(const Tensor& blocks, const gguf::Type& type, const Dims& shape, DType dtype, int64_t rows) {
-  return emit(OpId::decode_blocks, {contiguous(blocks)}, shape, dtype, BlockAttrs{int64_t{type.id}, rows});
+Tensor decoded(const Tensor& blocks, const WeightType& type, const Dims& shape, DType dtype, int64_t rows) {
+  return emit(OpId::decode_blocks, {contiguous(blocks)}, shape, dtype, type.attrs(rows, shape[1]));
 }
 
 // The same bytes in another order.
@@ -111,16 +145,16 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string
   check_same_device(kOp, {x, weight, bias});
   check_float(kOp, x);
   check_blocks(kOp, weight);
-  const gguf::Type& type = type_of_product(kOp, type_name);
+  const WeightType type = type_of_product(kOp, type_name);
   PF_CHECK(x.dim() >= 1, Value, "{}: the input has no dims; got a number; expected [..., K]", kOp);
   const int64_t columns = x.size(-1);
-  PF_CHECK(columns % type.elements == 0, Value,
+  PF_CHECK(columns % type.elements() == 0, Value,
            "{}: the rows of the input are no whole blocks; got {} elements; expected a multiple of {}'s {}", kOp,
-           columns, type.name, type.elements);
+           columns, type.name, type.elements());
   const Backend& backend = backend_of(weight);
   const int64_t outputs = rows != 0 ? rows : weight.size(0);
-  const Dims expected = rows != 0 ? ordered_shape(backend.blocks_in_planes(), type, rows, columns)
-                                  : Dims{outputs, columns / type.elements * type.bytes};
+  const Dims expected = rows != 0 ? type.ordered_shape(backend.blocks_in_planes(), rows, columns)
+                                  : Dims{outputs, type.row_bytes(columns)};
   PF_CHECK(rows >= 0 && weight.shape() == expected, Value,
            "{}: input and weight do not fit; got weight {} for {} of {} elements; expected {}", kOp,
            weight.shape().str(),
@@ -150,7 +184,7 @@ Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string
                  transpose(decoded(weight, type, {outputs, columns}, x.dtype(), rows), 0, 1));
   } else {
     out = emit(OpId::quantized_linear, {reshape(x, {count, columns}), contiguous(weight)}, product, x.dtype(),
-               BlockAttrs{int64_t{type.id}, rows});
+               type.attrs(rows, columns));
   }
   out = reshape(out, shape);
   return bias ? add(out, bias) : out;
@@ -162,24 +196,24 @@ Tensor quantized_grouped_mm(const Tensor& x, const Tensor& weight, const std::st
   check_same_device(kOp, {x, weight, ends});
   check_float(kOp, x);
   check_blocks(kOp, weight);
-  const gguf::Type& type = type_of_product(kOp, type_name);
-  PF_CHECK(x.dim() == 2 && x.size(1) > 0 && x.size(1) % type.elements == 0, Value,
+  const WeightType type = type_of_product(kOp, type_name);
+  PF_CHECK(x.dim() == 2 && x.size(1) > 0 && x.size(1) % type.elements() == 0, Value,
            "{}: the input is no rows of whole blocks; got {}; expected [M, K] with a multiple of {}'s {}", kOp,
-           x.shape().str(), type.name, type.elements);
+           x.shape().str(), type.name, type.elements());
   PF_CHECK(ends.dtype() == DType::int32 && ends.dim() == 1 && ends.size(0) > 0, Type,
            "{}: offs is no list of ends; got {} {}; expected int32 [G]", kOp, dtype_name(ends.dtype()),
            ends.shape().str());
   const Backend& backend = backend_of(weight);
   const int64_t columns = x.size(1), all = rows != 0 ? rows : weight.size(0), groups = ends.size(0);
-  const Dims expected = rows != 0 ? ordered_shape(backend.blocks_in_planes(), type, rows, columns)
-                                  : Dims{all, columns / type.elements * type.bytes};
+  const Dims expected =
+      rows != 0 ? type.ordered_shape(backend.blocks_in_planes(), rows, columns) : Dims{all, type.row_bytes(columns)};
   PF_CHECK(rows >= 0 && weight.shape() == expected, Value,
            "{}: input and weight do not fit; got weight {} for {} rows of {} elements; expected {}", kOp,
            weight.shape().str(), all, columns, expected.str());
   PF_CHECK(all % groups == 0, Value,
            "{}: the weight's rows do not divide among the groups; got {} rows and {} groups; expected a multiple", kOp,
            all, groups);
-  PF_CHECK(rows == 0 || backend.blocks_in_planes() || all / groups % kTileRows == 0, Value,
+  PF_CHECK(rows == 0 || !type.blocks || backend.blocks_in_planes() || all / groups % kTileRows == 0, Value,
            "{}: a tile would belong to two groups; got {} rows for each group; expected a multiple of {}; hint: pass "
            "rows of blocks",
            kOp, all / groups, kTileRows);
@@ -197,13 +231,13 @@ Tensor quantized_grouped_mm(const Tensor& x, const Tensor& weight, const std::st
     return grouped_mm(x, transpose(w, 1, 2), ends);
   }
   return emit(OpId::quantized_grouped_mm, {x, contiguous(ends), contiguous(weight)}, shape, x.dtype(),
-              BlockAttrs{int64_t{type.id}, rows});
+              type.attrs(rows, columns));
 }
 
 Tensor decode_blocks(const Tensor& blocks, const std::string& type_name) {
   constexpr const char* kOp = "decode_blocks";
   check_blocks(kOp, blocks);
-  const gguf::Type& type =
+  const WeightType type =
       backend_of(blocks).blocks_in_planes() ? type_of_product(kOp, type_name) : type_of(kOp, type_name);
   const Dims shape{blocks.size(0), columns_of(kOp, blocks, type)};
   if (shape.numel() == 0) return empty(shape, DType::float32, blocks.device());
@@ -214,7 +248,7 @@ Tensor tiles_of_rows(const std::vector<RowsOfBlocks>& pieces, const std::string&
   constexpr const char* kOp = "weight_tiles";
   PF_CHECK(!pieces.empty(), Value, "{}: there are no weights; got no rows; expected at least one piece", kOp);
   const Tensor& first = pieces.front().blocks;
-  TileShape s;
+  int64_t all_rows = 0;
   for (const RowsOfBlocks& p : pieces) {
     check_blocks(kOp, p.blocks);
     check_same_device(kOp, {first, p.blocks});
@@ -223,9 +257,12 @@ Tensor tiles_of_rows(const std::vector<RowsOfBlocks>& pieces, const std::string&
     PF_CHECK(p.heads >= 0 && (p.heads == 0 || p.blocks.size(0) % (2 * p.heads) == 0), Value,
              "{}: the rows are no pairs of heads; got {} rows and {} heads; expected a multiple of {}", kOp,
              p.blocks.size(0), p.heads, 2 * p.heads);
-    s.rows += p.blocks.size(0);
+    all_rows += p.blocks.size(0);
   }
-  s.type = &type_of_product(kOp, type_name), s.form = tile_form(*s.type), s.columns = columns_of(kOp, first, *s.type);
+  const WeightType type = type_of_product(kOp, type_name);
+  const int64_t columns = columns_of(kOp, first, type);
+  if (!type.blocks) return contiguous(joined(pieces));
+  const TileShape s{type.blocks, tile_form(*type.blocks), all_rows, columns};
   const Device device = first.device();
   if (backend_of(first).blocks_in_planes()) {
     const PlaneShape p{s.type, plane_form(*s.type), s.rows, s.columns};
@@ -247,9 +284,9 @@ Tensor tiles_of_rows(const std::vector<RowsOfBlocks>& pieces, const std::string&
 }
 
 int64_t bytes_of_products(const std::string& type_name, int64_t rows, int64_t columns, bool in_planes) {
-  const gguf::Type* type = gguf::find_type(std::string_view(type_name));
-  if (!type || !tile_form(*type) || columns % type->elements != 0) return 0;
-  return ordered_shape(in_planes, *type, rows, columns).numel();
+  const std::optional<WeightType> type = find_type(type_name);
+  if (!type || !type->has_products() || columns % type->elements() != 0) return 0;
+  return type->ordered_shape(in_planes, rows, columns).numel();
 }
 
 Tensor weight_tiles(const Tensor& blocks, const std::string& type_name) {

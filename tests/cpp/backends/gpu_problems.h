@@ -11,6 +11,7 @@
 
 #include "pyflame/backends/backend.h"
 #include "pyflame/ops/user_kernel.h"
+#include "pyflame/tensor/float8_rows.h"
 #include "pyflame/tensor/weight_planes.h"
 
 namespace pyflame {
@@ -493,6 +494,23 @@ class GpuProblems {
     add(OpId::grouped_mm, "rows", {x({4, 256}), along, tensor(DType::int32, {8})}, {x({4, 512})});
     add(OpId::grouped_mm, "terms", {x({256, 2048}), x({2048, 512}), tensor(DType::int32, {8})}, {x({8, 256, 512})});
   }
+  // Rows of 8-bit floats with a scale for each row, or for each group, with one and with several rows of x.
+  void floats(OpId op) {
+    for (const auto& [name, type] : {std::pair<std::string, Float8Type>{"e4m3fn", {DType::float8_e4m3fn, 0}},
+                                     {"e4m3fn_groups", {DType::float8_e4m3fn, 128}},
+                                     {"e5m2", {DType::float8_e5m2, 0}}}) {
+      const Float8Rows s(type, 1024);
+      const BlockAttrs attrs{static_cast<int64_t>(s.dtype), 0, s.group};
+      const Operand w = tensor(DType::uint8, {8192, s.row_bytes()});
+      for (const int64_t rows : {1, 8}) {
+        const std::string what = name + (rows > 1 ? "_many" : "");
+        if (op == OpId::quantized_linear) add(op, what, {x({rows, s.columns}), w}, {x({rows, 8192})}, attrs);
+        else if (rows > 1) continue;
+        else if (op == OpId::decode_blocks) add(op, what, {w}, {x({8192, s.columns})}, attrs);
+        else add(op, what, {x({rows, s.columns}), tensor(DType::int32, {4}), w}, {x({rows, 2048})}, attrs);
+      }
+    }
+  }
   // Rows of blocks, and planes of them with one and with several rows of x.
   void blocks(OpId op) {
     for (const char* name :
@@ -511,6 +529,7 @@ class GpuProblems {
       if (op == OpId::quantized_linear) put(name + std::string("_many"), 8, true);
       if (type.id == 2 || type.id == 14) put(name + std::string("_rows"), 1, false);
     }
+    floats(op);
   }
   void nll(OpId op, const char* what, int64_t classes) {
     const Operand log_probs = x({64, classes}), target = ints({64});

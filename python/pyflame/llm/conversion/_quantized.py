@@ -100,7 +100,8 @@ def _of_scaled(parts, base, form):
         raise NotImplementedError(f"convert: the weight '{base}' has a type that is not available; got {parts[missing[0]][0]} of {missing[0]}; expected one of {', '.join(_folder_scaled._KINDS)}")
     if wanted not in parts:
         raise ValueError(f"convert: the weight '{base}' is not complete; got {', '.join(sorted(parts))} without numbers of few bits; expected {wanted} too")
-    return lambda dtype: _folder_scaled._weight(base, form, parts, dtype)
+    # GGUF has no blocks of 8-bit floats.
+    return lambda dtype: _folder_scaled._weight(base, form, parts, _C.float32 if form.kind == "fp8" else dtype)
 
 
 def read(folder, config, is_file):

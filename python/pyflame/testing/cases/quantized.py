@@ -1,4 +1,4 @@
-"""Weights in GGUF's blocks of a few bits. The layouts of blocks are written here a second time, in NumPy and in float64."""
+"""Weights in GGUF's blocks of a few bits and in rows of 8-bit floats. The layouts are written here a second time, in NumPy and in float64."""
 
 import numpy as np
 
@@ -11,6 +11,8 @@ BLOCKS = {
     "Q2_K": (256, 84, (80, 82)), "Q3_K": (256, 110, (108,)), "Q4_K": (256, 144, (0, 2)), "Q5_K": (256, 176, (0, 2)), "Q6_K": (256, 210, (208,)),
     "IQ4_NL": (32, 18, (0,)), "IQ4_XS": (256, 136, (0,)),
 }  # fmt: skip
+# Rows of 8-bit floats: (bits of the exponent, elements of a scale or None for the whole row).
+FLOATS = {"F8_E4M3": (4, None), "F8_E4M3:32": (4, 32), "F8_E5M2": (5, None), "F8_E5M2:16": (5, 16)}
 # The standard deviation of weights with random bits and scales of 1.
 _SPREAD = {"Q4_0": 4.6, "Q4_1": 8.8, "Q5_0": 9.2, "Q5_1": 18, "Q8_0": 74, "Q2_K": 19, "Q3_K": 43, "Q4_K": 320, "Q5_K": 660, "Q6_K": 1370, "IQ4_NL": 67, "IQ4_XS": 1250}
 # What the numbers of 4 bits of IQ4_NL and IQ4_XS stand for.
@@ -27,13 +29,59 @@ def random_blocks(name, rng, shape, spread=0.2):
     return blocks.reshape(shape)
 
 
+def values_of_codes(exponent_bits):
+    """The numbers of all codes of 8-bit floats, OCP's formats, float64."""
+    codes, bits = np.arange(256), 7 - exponent_bits
+    e, m = codes >> bits & (1 << exponent_bits) - 1, codes & (1 << bits) - 1
+    bias = 2 ** (exponent_bits - 1) - 1
+    values = np.where(e == 0, m / 2**bits * 2.0 ** (1 - bias), (1 + m / 2**bits) * 2.0 ** (e - bias))
+    if exponent_bits == 4:
+        values[codes & 127 == 127] = np.nan
+    else:
+        values[e == 31] = np.where(m[e == 31] == 0, np.inf, np.nan)
+    return np.where(codes < 128, values, -values)
+
+
+def rows_of_floats(codes, scales):
+    """Rows of codes, uint8 [rows, columns], and of their scales, [rows, scales of a row]."""
+    scales = np.ascontiguousarray(scales, np.float32).view(np.uint8)
+    return np.concatenate([codes, scales, np.zeros((len(codes), -scales.shape[1] % 16), np.uint8)], 1)
+
+
+def random_floats(name, rng, rows, columns, spread=0.2):
+    """Rows of random finite codes and scales. spread: about the weights' standard deviation."""
+    exponent_bits, group = FLOATS[name]
+    values = values_of_codes(exponent_bits)
+    finite = np.flatnonzero(np.isfinite(values))
+    scales = rng.standard_normal((rows, -(-columns // (group or columns)))) * spread / values[finite].std()
+    return rows_of_floats(rng.choice(finite, (rows, columns)).astype(np.uint8), scales)
+
+
+def _decoded_floats(name, rows):
+    exponent_bits, group = FLOATS[name]
+    size = rows.shape[1]
+    columns = next(c for c in range(16, size, 16) if c + -(-4 * -(-c // (group or c)) // 16) * 16 == size)
+    count = -(-columns // (group or columns))
+    scales = np.ascontiguousarray(rows[:, columns:columns + 4 * count]).view(np.float32).astype(np.float64)
+    return values_of_codes(exponent_bits)[rows[:, :columns]] * np.repeat(scales, group or columns, 1)[:, :columns]
+
+
+def _elements(name):
+    """What the numbers of columns in the cases are multiples of."""
+    return BLOCKS[name][0] if name in BLOCKS else 48
+
+
 def _spec(name, rows, columns):
+    if name in FLOATS:
+        return Spec(random_floats(name, np.random.default_rng(0), rows, columns).shape, "uint8", lambda rng, shape: random_floats(name, rng, rows, columns))
     elements, size, _ = BLOCKS[name]
     return Spec((rows, columns // elements * size), "uint8", lambda rng, shape: random_blocks(name, rng, shape))
 
 
 def decoded(name, rows):
     """float64 [rows, columns]."""
+    if name in FLOATS:
+        return _decoded_floats(name, rows)
     elements, size, scales = BLOCKS[name]
     b = rows.reshape(rows.shape[0], rows.shape[1] // size, size)
     d, m = (b[..., at:at + 2].copy().view(np.float16).astype(np.float64) for at in (scales[0], scales[-1]))
@@ -78,10 +126,14 @@ def decoded(name, rows):
 
 
 def _magnitude(name, dtype):
-    """What the tolerance's epsilon is multiplied with: the sum of the terms, and by how much rounding 32 elements to 8 bits, as GPUs do, may change a product."""
+    """What the tolerance's epsilon is multiplied with: the sum of the terms, and by how much rounding 32 elements to 8 bits, as GPUs do, may change a product.
+    Products with 8-bit floats round nothing, and add in float32."""
 
     def magnitude(x, blocks, bias=None):
         w = np.abs(decoded(name, blocks))
+        if name in FLOATS:
+            total = np.abs(x) @ w.T * (EPS["float32"] / EPS["float64"] if dtype == "float64" else 1)
+            return total + (0 if bias is None else np.abs(bias))
         parts, columns = np.abs(x).reshape(-1, x.shape[-1] // 32, 32), w.shape[1]
         rounding = (parts.max(-1) / 254) @ w.reshape(-1, columns // 32, 32).sum(-1).T
         total = np.abs(x).reshape(-1, columns) @ w.T + rounding / EPS["float32" if dtype != "float64" else dtype]
@@ -91,8 +143,9 @@ def _magnitude(name, dtype):
 
 
 def _products():
-    for name, (elements, _, _) in BLOCKS.items():
-        shapes = [((3, elements), 8), ((2, 5, 2 * elements), 13), ((elements,), 3)] + ([((1, 5 * elements), 17), ((7, 3 * elements), 1)] if name in ("Q4_0", "Q8_0", "Q6_K") else [])
+    for name in (*BLOCKS, *FLOATS):
+        elements = _elements(name)
+        shapes = [((3, elements), 8), ((2, 5, 2 * elements), 13), ((elements,), 3)] + ([((1, 5 * elements), 17), ((7, 3 * elements), 1)] if name in ("Q4_0", "Q8_0", "Q6_K", *FLOATS) else [])
         for k, (shape, outputs) in enumerate(shapes):
             for dtype in ("float32", "float16", "bfloat16", "float64") if k == 1 else ("float32",):
                 for tiled in (False, True):
@@ -113,7 +166,8 @@ def _by_groups(name, x, blocks, ends):
 
 
 def _groups():
-    for name, (elements, _, _) in BLOCKS.items():
+    for name in (*BLOCKS, *FLOATS):
+        elements = _elements(name)
         for k, (ends, outputs) in enumerate((((2, 2, 5), 8), ((0, 7, 7, 40), 16), ((3, 4), 5))):
             rows, columns = ends[-1], elements * (1 + k % 2)
             for dtype in ("float32", "float16", "bfloat16") if k == 0 else ("float32",):
@@ -134,7 +188,8 @@ def _groups():
 
 
 def _decoding():
-    for name, (elements, _, _) in BLOCKS.items():
+    for name in (*BLOCKS, *FLOATS):
+        elements = _elements(name)
         yield Case(
             f"decode_blocks-{name}", ("decode_blocks",), ("decode_blocks",), (_spec(name, 5, 2 * elements),),
             lambda pf, w, name=name: pf.decode_blocks(w, name), lambda w, name=name: decoded(name, w), c=4, magnitude=lambda w, name=name: np.abs(decoded(name, w)) + 1, out="float32")  # fmt: skip

@@ -1,9 +1,10 @@
 // Products with weights of a few bits. Each row of x is rounded once to integers of 15 bits with a scale for every 32 elements. Then each tile of
 // eight outputs is read once and multiplied with all rows by integer products. Rows of blocks become tiles on the way; tiles that were made
-// before (make_tile) are read as they are.
+// before (make_tile) are read as they are. Rows of 8-bit floats are decoded in registers, and x is not rounded.
 #include <algorithm>
 
 #include "pyflame/backends/cpu/common.h"
+#include "pyflame/backends/cpu/vec_float_rows.h"
 #include "pyflame/backends/cpu/vec_quantized.h"
 #include "pyflame/ops/sequences.h"
 
@@ -136,12 +137,98 @@ class DecodeBlocks final : public Exec {
   const gguf::Type* type_;
 };
 
+// Multiplies rows of x with rows of 8-bit floats.
+class FloatProducts : public Exec {
+ public:
+  explicit FloatProducts(const Problem& p)
+      : x_(p.root().ins[0], ws_),
+        y_(p.root().outs[0], ws_),
+        weight_(p.root().ins.back()),
+        form_(float_form(p, p.root().ins[0].shape[1])),
+        rows_(p.root().ins[0].shape[0]),
+        outputs_(p.root().outs[0].shape[1]) {}
+  void run(const RunContext& ctx) override {
+    const float* x = x_.get(ctx);
+    float* y = y_.begin(ctx);
+    multiply(ctx.ptr<const uint8_t>(weight_), x, rows_, y);
+    y_.finish(ctx);
+  }
+  static Float8Rows float_form(const Problem& p, int64_t columns) {
+    const auto a = p.root().attr<BlockAttrs>();
+    return {{static_cast<DType>(a.type), a.group}, columns};
+  }
+
+ protected:
+  void multiply(const uint8_t* weight, const float* x, int64_t rows, float* y) const {
+    const int64_t grain = std::max<int64_t>(1, kTileGrain / (form_.row_bytes() * std::max<int64_t>(1, rows / 2)));
+    parallel_for(outputs_, grain, [&](int64_t begin, int64_t end) {
+      const int64_t some = std::max<int64_t>(4, kRowsInCache / (4 * form_.columns) / 4 * 4);
+      for (int64_t row = 0; row < rows; row += some)
+        for (int64_t o = begin; o < end; ++o)
+          vec::float_row_product(form_, weight + o * form_.row_bytes(), x + row * form_.columns,
+                                 std::min(some, rows - row), y + row * outputs_ + o, outputs_);
+    });
+  }
+
+  In<float> x_;
+  Out<float> y_;
+  Operand weight_;
+  Float8Rows form_;
+  int64_t rows_, outputs_;
+};
+
+class FloatGroups final : public FloatProducts {
+ public:
+  explicit FloatGroups(const Problem& p) : FloatProducts(p), ends_(p.root().ins[1]) {}
+  void run(const RunContext& ctx) override {
+    const auto* ends = ctx.ptr<const int32_t>(ends_);
+    const int64_t groups = ends_.numel();
+    check_group_ends("quantized_grouped_mm", ends, groups, rows_);
+    const float* x = x_.get(ctx);
+    float* y = y_.begin(ctx);
+    const auto* weight = ctx.ptr<const uint8_t>(weight_);
+    for (int64_t g = 0, begin = 0; g < groups; begin = ends[g++], weight += outputs_ * form_.row_bytes())
+      if (ends[g] > begin) multiply(weight, x + begin * form_.columns, ends[g] - begin, y + begin * outputs_);
+    y_.finish(ctx);
+  }
+
+ private:
+  Operand ends_;
+};
+
+class DecodeFloats final : public Exec {
+ public:
+  explicit DecodeFloats(const Problem& p)
+      : weight_(p.root().ins[0]),
+        y_(p.root().outs[0], ws_),
+        form_(FloatProducts::float_form(p, p.root().outs[0].shape[1])),
+        rows_(p.root().outs[0].shape[0]) {}
+  void run(const RunContext& ctx) override {
+    const auto* from = ctx.ptr<const uint8_t>(weight_);
+    float* y = y_.begin(ctx);
+    parallel_for(rows_, std::max<int64_t>(1, kGrainElements / form_.columns), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        vec::decode_float_row(form_, from + r * form_.row_bytes(), y + r * form_.columns);
+    });
+    y_.finish(ctx);
+  }
+
+ private:
+  Operand weight_;
+  Out<float> y_;
+  Float8Rows form_;
+  int64_t rows_;
+};
+
 template <class E>
 std::unique_ptr<Executable> make_exec(const Problem& p) {
   return std::make_unique<E>(p);
 }
 
-Refusal accept_blocks(const Problem& p) {
+template <bool kFloats>
+Refusal accept(const Problem& p) {
+  if ((p.root().attr<BlockAttrs>().group != 0) != kFloats)
+    return kFloats ? "takes rows of 8-bit floats only" : "takes GGUF's blocks only";
   if (!p.root().ins.back().contiguous) return "takes contiguous blocks only";
   return accept_single(p);
 }
@@ -149,16 +236,19 @@ Refusal accept_blocks(const Problem& p) {
 }  // namespace
 
 std::span<const Impl> quantized_linear_impls() {
-  static const Impl impl{"cpu.integer_products", accept_blocks, make_exec<QuantizedLinear>};
-  return {&impl, 1};
+  static const std::array<Impl, 2> list{{{"cpu.float_products", accept<true>, make_exec<FloatProducts>},
+                                         {"cpu.integer_products", accept<false>, make_exec<QuantizedLinear>}}};
+  return list;
 }
 std::span<const Impl> quantized_grouped_mm_impls() {
-  static const Impl impl{"cpu.integer_products", accept_blocks, make_exec<QuantizedGroups>};
-  return {&impl, 1};
+  static const std::array<Impl, 2> list{{{"cpu.float_products", accept<true>, make_exec<FloatGroups>},
+                                         {"cpu.integer_products", accept<false>, make_exec<QuantizedGroups>}}};
+  return list;
 }
 std::span<const Impl> decode_blocks_impls() {
-  static const Impl impl{"cpu.decode_blocks", accept_blocks, make_exec<DecodeBlocks>};
-  return {&impl, 1};
+  static const std::array<Impl, 2> list{{{"cpu.decode_floats", accept<true>, make_exec<DecodeFloats>},
+                                         {"cpu.decode_blocks", accept<false>, make_exec<DecodeBlocks>}}};
+  return list;
 }
 
 }  // namespace pyflame::cpu

@@ -1,6 +1,7 @@
-// Weights in GGUF's blocks: decoded exactly, and multiplied as any others. x is not rounded, which other implementations do.
+// Weights in GGUF's blocks and rows of 8-bit floats: decoded exactly, and multiplied as any others. x is not rounded, which other implementations do.
 #include "pyflame/backends/reference/access.h"
 #include "pyflame/ops/sequences.h"
+#include "pyflame/tensor/float8_rows.h"
 #include "pyflame/tensor/weight_tiles.h"
 
 namespace pyflame::reference {
@@ -21,8 +22,14 @@ std::vector<uint8_t> bytes_of(const View& v) {
 // All rows, from rows of blocks or from tiles.
 std::vector<float> weight_of(const Call& c, const View& in, int64_t rows, int64_t columns) {
   const auto a = c.node.attr<BlockAttrs>();
-  const gguf::Type& type = *gguf::find_type(static_cast<uint32_t>(a.type));
   const std::vector<uint8_t> bytes = bytes_of(in);
+  if (a.group != 0) {
+    const Float8Rows s({static_cast<DType>(a.type), a.group}, columns);
+    std::vector<float> values(static_cast<size_t>(rows * columns));
+    for (int64_t o = 0; o < rows; ++o) s.decode(bytes.data() + o * s.row_bytes(), values.data() + o * columns);
+    return values;
+  }
+  const gguf::Type& type = *gguf::find_type(static_cast<uint32_t>(a.type));
   if (a.rows == 0) return decoded(type, bytes);
   std::vector<float> weight(static_cast<size_t>(rows * columns));
   const TileShape s{&type, tile_form(type), rows, columns};
@@ -71,9 +78,9 @@ void run_quantized_grouped_mm(const Call& c) {
 }
 
 void run_decode_blocks(const Call& c) {
-  const auto a = c.node.attr<BlockAttrs>();
-  const std::vector<float> y = decoded(*gguf::find_type(static_cast<uint32_t>(a.type)), bytes_of(c.in(0)));
-  write_all(c.out(0), std::vector<double>(y.begin(), y.end()));
+  const View out = c.out(0);
+  const std::vector<float> y = weight_of(c, c.in(0), out.shape[0], out.shape[1]);
+  write_all(out, std::vector<double>(y.begin(), y.end()));
 }
 
 }  // namespace pyflame::reference

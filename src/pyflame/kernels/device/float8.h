@@ -33,6 +33,20 @@ PF_DECODED_FLOAT8(PF_FLOAT8_NARROW, __builtin_amdgcn_cvt_pk_f32_bf8)
 #undef PF_DECODED_FLOAT8
 #undef PF_FLOAT8_WIDE
 #undef PF_FLOAT8_NARROW
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+// Two adjacent codes become two numbers of float16, which holds them exactly.
+#define PF_DECODED_FLOAT8(format, name)                                                                    \
+  template <>                                                                                              \
+  constexpr bool kDecodesFloat8<format> = true;                                                            \
+  template <>                                                                                              \
+  PF_DEVICE float decoded_float8<format>(u32 word, int i) {                                                \
+    u32 pair;                                                                                              \
+    asm("cvt.rn.f16x2." name "x2 %0, %1;" : "=r"(pair) : "h"((u16)(i & 2 ? word >> 16 : word & 0xffffu))); \
+    return half_to_float((u16)(i & 1 ? pair >> 16 : pair & 0xffffu));                                      \
+  }
+PF_DECODED_FLOAT8(float8_e4m3fn, "e4m3")
+PF_DECODED_FLOAT8(float8_e5m2, "e5m2")
+#undef PF_DECODED_FLOAT8
 #endif
 
 #endif

@@ -1,11 +1,14 @@
 // quantized_linear and decode_blocks: kernels/quantized/blocks.h. Weights are rows of GGUF's blocks, or rows of planes of them, which are
-// aligned (tensor/weight_planes.h). For many rows of x the op itself decodes the weights (GpuBackend::most_rows_of_blocks).
+// aligned (tensor/weight_planes.h); or rows of 8-bit floats: kernels/quantized/floats.h. For many rows of x the op itself decodes the weights
+// (GpuBackend::most_rows_of_blocks).
 #include <algorithm>
 #include <optional>
 
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/kernels/quantized/blocks_args.h"
+#include "pyflame/kernels/quantized/floats_args.h"
+#include "pyflame/tensor/float8_rows.h"
 #include "pyflame/tensor/weight_planes.h"
 
 namespace pyflame::gpu {
@@ -157,19 +160,149 @@ class DecodeBlocks final : public Blocks {
   Operand y_;
 };
 
+std::string_view float8_name(const BlockAttrs& a) { return dtype_name(static_cast<DType>(a.type)); }
+pf::FloatRows float_rows(const BlockAttrs& a, int64_t outputs, int64_t columns) {
+  const Float8Rows s({static_cast<DType>(a.type), a.group}, columns);
+  pf::FloatRows p;
+  p.outputs = outputs, p.columns = columns, p.row_bytes = s.row_bytes(), p.group = s.group;
+  return p;
+}
+
+// Multiplies rows of x with rows of 8-bit floats: the same for all rows, or with `ends` those of a row's group.
+class FloatProducts final : public Executable {
+ public:
+  FloatProducts(const Problem& p, const Operand* ends)
+      : attrs_(p.root().attr<BlockAttrs>()),
+        type_(p.graph.device.type),
+        x_(p.root().ins[0]),
+        weight_(p.root().ins.back()),
+        y_(p.root().outs[0]) {
+    if (ends) ends_ = ends->binding, groups_ = ends->numel();
+    shape_ = float_rows(attrs_, y_.shape[1], x_.shape[1]);
+    shape_.rows = x_.shape[0], shape_.x_row = x_.strides[0], shape_.x_column = x_.strides[1];
+    together_ = ends ? 1 : std::min<int64_t>(shape_.rows, kMostTogether);
+    if (shape_.outputs >= 1024) lines_ = 2;  // of fewer lines, two for each team would leave most of the device idle
+    ahead_ = std::max<int64_t>(1, 8 / (lines_ * together_));
+    adjacent_ = (shape_.columns == 1 || shape_.x_column == 1) &&
+                (shape_.rows == 1 || shape_.x_row * static_cast<int64_t>(dtype_size(x_.dtype)) % kAlignment == 0);
+    kernel(adjacent_);
+  }
+  void run(const RunContext& ctx) override {
+    const void* weight = ctx.bindings[weight_.binding];
+    const void* x = ctx.bindings[x_.binding];
+    const int64_t each = kGroupThreads / kShortRowThreads * lines_;
+    const std::array<unsigned, 3> grid{static_cast<unsigned>(ceil_div(shape_.outputs, each)),
+                                       static_cast<unsigned>(ceil_div(shape_.rows, together_)), 1};
+    Kernel& k = kernel(adjacent_ && aligned(weight) && aligned(x));
+    void* y = ctx.bindings[y_.binding];
+    if (groups_ == 0) return k.launch(ctx.device, grid, weight, x, y, shape_);
+    k.launch(ctx.device, grid, weight, x, y, shape_, ctx.bindings[ends_], static_cast<int>(groups_), fault_of(ctx),
+             ctx.site);
+  }
+
+ private:
+  static constexpr int64_t kAlignment = 16;
+
+  Kernel& kernel(bool aligned_rows) {
+    std::optional<Kernel>& k = kernels_[aligned_rows ? 1 : 0];
+    if (!k) k.emplace(type_, kGroupThreads, text(aligned_rows));
+    return *k;
+  }
+  std::string text(bool aligned_rows) const {
+    const std::string product = fmt::format("pf::float_product<{}, pf::{}, {}, {}, {}, {}, {}, {}, {}>",
+                                            stored_type(y_.dtype), float8_name(attrs_), shape_.group >= shape_.columns,
+                                            aligned_rows, together_, lines_, ahead_, kShortRowThreads, kGroupThreads);
+    const std::string parameters =
+        fmt::format("const pf::u8* weight, const {0}* x, {0}* y, pf::FloatRows p", stored_type(y_.dtype));
+    if (groups_ == 0)
+      return kernel_source({"device/float8.h", "quantized/floats.h"}, kGroupThreads,
+                           fmt::format("({}) {{ {}(weight, x, y, p); }}", parameters, product));
+    return kernel_source(
+        {"device/float8.h", "device/groups.h", "quantized/floats.h"}, kGroupThreads,
+        fmt::format("({}, const int* ends, int groups, pf::Fault* fault, int site) {{ "
+                    "if (pf::group().x == 0 && pf::group().y == 0) pf::check_group_ends(ends, groups, p.rows, fault, "
+                    "site); "
+                    "{}(weight + pf::group_of_row(ends, groups, pf::group().y) * p.outputs * p.row_bytes, x, y, p); }}",
+                    parameters, product));
+  }
+
+  BlockAttrs attrs_;
+  DeviceType type_;
+  Operand x_, weight_, y_;
+  pf::FloatRows shape_;
+  BindingId ends_{};
+  int64_t groups_ = 0;  // 0: all rows have the same weights
+  int64_t together_ = 1, lines_ = 1, ahead_ = 1;
+  bool adjacent_ = false;  // whether vectors of 16 bytes of x are aligned where x is
+  std::optional<Kernel> kernels_[2];
+};
+
+std::unique_ptr<Executable> make_float_linear(const Problem& p) { return std::make_unique<FloatProducts>(p, nullptr); }
+std::unique_ptr<Executable> make_float_groups(const Problem& p) {
+  return std::make_unique<FloatProducts>(p, &p.root().ins[1]);
+}
+
+class DecodeFloats final : public Executable {
+ public:
+  explicit DecodeFloats(const Problem& p)
+      : attrs_(p.root().attr<BlockAttrs>()),
+        type_(p.graph.device.type),
+        weight_(p.root().ins[0]),
+        y_(p.root().outs[0]),
+        shape_(float_rows(attrs_, y_.shape[0], y_.shape[1])) {
+    kernel(true);
+  }
+  void run(const RunContext& ctx) override {
+    const void* weight = ctx.bindings[weight_.binding];
+    kernel(aligned(weight))
+        .launch(ctx.device, {groups_for(y_.numel() / kFloat8Unit, kGroupThreads), 1, 1}, weight,
+                ctx.bindings[y_.binding], shape_);
+  }
+
+ private:
+  Kernel& kernel(bool aligned_rows) {
+    std::optional<Kernel>& k = kernels_[aligned_rows ? 1 : 0];
+    if (!k)
+      k.emplace(type_, kGroupThreads,
+                kernel_source({"device/float8.h", "quantized/floats.h"}, kGroupThreads,
+                              fmt::format("(const pf::u8* weight, {0}* y, pf::FloatRows p) {{ "
+                                          "pf::decode_float_rows<{0}, pf::{1}, {2}, {3}>(weight, y, p); }}",
+                                          stored_type(y_.dtype), float8_name(attrs_), aligned_rows, kGroupThreads)));
+    return *k;
+  }
+  BlockAttrs attrs_;
+  DeviceType type_;
+  Operand weight_, y_;
+  pf::FloatRows shape_;
+  std::optional<Kernel> kernels_[2];
+};
+
+// The lists have an entry for each form of weights.
+Refusal accept_floats(const Problem& p) {
+  if (p.root().attr<BlockAttrs>().group == 0) return "takes rows of 8-bit floats only";
+  return std::nullopt;
+}
+Refusal accept_gguf(const Problem& p) {
+  if (p.root().attr<BlockAttrs>().group != 0) return "takes GGUF's blocks only";
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::span<const Impl> quantized_linear_impls(DeviceType) {
-  static const Impl impl{"gpu.integer_products", accepts_all, make_linear};
-  return {&impl, 1};
+  static const std::array<Impl, 2> list{
+      {{"gpu.float_products", accept_floats, make_float_linear}, {"gpu.integer_products", accept_gguf, make_linear}}};
+  return list;
 }
 std::span<const Impl> quantized_grouped_mm_impls(DeviceType) {
-  static const Impl impl{"gpu.integer_products", accepts_all, make_groups};
-  return {&impl, 1};
+  static const std::array<Impl, 2> list{
+      {{"gpu.float_products", accept_floats, make_float_groups}, {"gpu.integer_products", accept_gguf, make_groups}}};
+  return list;
 }
 std::span<const Impl> decode_blocks_impls(DeviceType) {
-  static const Impl impl{"gpu.decode_blocks", accepts_all, make_of<DecodeBlocks>};
-  return {&impl, 1};
+  static const std::array<Impl, 2> list{{{"gpu.decode_floats", accept_floats, make_of<DecodeFloats>},
+                                         {"gpu.decode_blocks", accept_gguf, make_of<DecodeBlocks>}}};
+  return list;
 }
 
 }  // namespace pyflame::gpu

@@ -1,0 +1,17 @@
+// The argument of the kernels in kernels/quantized/floats.h, which the host fills in.
+#pragma once
+
+#ifndef PF_ON_DEVICE  // a kernel is compiled as one text
+#include "pyflame/kernels/device/view.h"
+#endif
+
+namespace pf {
+
+struct FloatRows {
+  i64 outputs = 0, columns = 0, rows = 0;  // of W, of both, and of x
+  i64 row_bytes = 0, group = 0;            // of W; elements that a scale covers
+  i64 x_row = 0, x_column = 0;             // strides of x
+};
+static_assert(sizeof(FloatRows) == 56);
+
+}  // namespace pf
