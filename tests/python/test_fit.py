@@ -177,6 +177,26 @@ def test_weights_in_blocks_count_as_they_are_loaded(tmp_path, monkeypatch, types
     assert on_gpu.needs["inference"]["weights"] == weights and on_gpu.settings.device == "gpu"
 
 
+@pytest.mark.parametrize("case", ["matrix", "blocks of 48 columns", "blocks", "e5m2"])
+def test_8_bit_floats_in_a_folder_count_as_they_are_loaded(tmp_path, case):
+    import test_llm_folder_scaled as files
+
+    path, _ = files.write(tmp_path, *files.CASES[case])
+    f = pf.memory.fit(path, device="cpu", context=64)
+    assert f.needs["inference"]["weights"] == held(pf.llm.load(path, device="cpu")._network) and "as pf.llm.load keeps them" in f.note
+
+    # On a GPU, all else is bfloat16 if some weights are packed.
+    weights, each = 0, 4 if case == "blocks" else 2
+    for t in _architecture._document(path)["tensors"]:
+        columns = t["shape"][-1] if t["shape"] else 0
+        if t["dtype"].startswith("float8") and case != "blocks":
+            scales = -(-columns // 48) if case == "blocks of 48 columns" else 1
+            weights += t["elements"] // columns * (columns + -(-4 * scales // 16) * 16)
+        elif "scale" not in t["name"]:
+            weights += t["elements"] * each
+    assert pf.memory.fit(path, context=64).needs["inference"]["weights"] == weights
+
+
 def of_mxfp4(files):
     """A model all of whose matrices are MXFP4, which no product takes: zeros."""
     config = files.small.config_json("llama", hidden_size=256, intermediate_size=512, num_hidden_layers=2, head_dim=64)

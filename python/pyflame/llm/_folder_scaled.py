@@ -161,6 +161,12 @@ def _scale_of_each(name, form, scale, shape):
     raise ValueError(f"llm: the weight '{name}' has scales that do not fit; got {scale.shape}; expected {expected} for a matrix of {shape}")
 
 
+def type_name(form, kind, columns):
+    """The name of the type of a matrix of 8-bit floats. It may be of no type, where rows or groups do not divide into units; the weights are decoded then."""
+    group = form.block and form.block[1]
+    return float8_type(kind, columns, group) or f"{kind}:{group or columns}"
+
+
 def _float8_weight(form, kind, codes, scale):
     """A PackedWeight of 8-bit floats with scales that _scale_of_each takes. None where rows do not divide into its units, or where a number may not be finite."""
     rows, columns = codes.shape

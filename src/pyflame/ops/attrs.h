@@ -59,10 +59,9 @@ struct ScaledAttrs {
   PF_FIELDS("a,b")
 };
 // Weights in GGUF's blocks: `type` is the number of their type. rows 0: rows of blocks; otherwise tiles of this many rows (tensor/weight_tiles.h).
-// group: 0, or the weights are rows of 8-bit floats (tensor/float8_rows.h), a scale of them has so many elements, and `type` is their dtype.
 struct BlockAttrs {
-  int64_t type, rows, group = 0;
-  PF_FIELDS("type,rows,group")
+  int64_t type, rows;
+  PF_FIELDS("type,rows")
 };
 // A kernel of the user's (ops/user_kernel.h): its number, the workgroups of a launch, and the bytes of dynamic_shared().
 struct UserKernelAttrs {

@@ -287,7 +287,7 @@ Tensor paged_attention(const Tensor& q, const Tensor& keys, const Tensor& values
 Tensor rotary_store(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& cos, const Tensor& sin,
                     const Tensor& positions, const Tensor& slots, const Tensor& keys, const Tensor& values);
 
-// ---- weights in GGUF's blocks (quantized.cpp): `type` is a name such as Q4_K, or of rows of 8-bit floats (tensor/float8_rows.h)
+// ---- weights in GGUF's blocks (quantized.cpp): `type` is a name such as Q4_K
 // x [..., K] W^T + bias [N] -> [..., N]. weight: rows of blocks, uint8 [N, bytes of a row]; or, with rows = N, tiles made by weight_tiles.
 Tensor quantized_linear(const Tensor& x, const Tensor& weight, const std::string& type, const Tensor& bias = {},
                         int64_t rows = 0);

@@ -39,7 +39,7 @@ struct WeightType {
   }
   BlockAttrs attrs(int64_t tiled_rows, int64_t columns) const {
     if (blocks) return {int64_t{blocks->id}, tiled_rows};
-    return {static_cast<int64_t>(floats.dtype), 0, Float8Rows(floats, columns).group};
+    return {Float8Rows(floats, columns).number(), 0};
   }
 };
 

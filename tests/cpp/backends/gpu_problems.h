@@ -500,7 +500,7 @@ class GpuProblems {
                                      {"e4m3fn_groups", {DType::float8_e4m3fn, 128}},
                                      {"e5m2", {DType::float8_e5m2, 0}}}) {
       const Float8Rows s(type, 1024);
-      const BlockAttrs attrs{static_cast<int64_t>(s.dtype), 0, s.group};
+      const BlockAttrs attrs{s.number(), 0};
       const Operand w = tensor(DType::uint8, {8192, s.row_bytes()});
       for (const int64_t rows : {1, 8}) {
         const std::string what = name + (rows > 1 ? "_many" : "");

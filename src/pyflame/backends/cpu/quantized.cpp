@@ -154,8 +154,7 @@ class FloatProducts : public Exec {
     y_.finish(ctx);
   }
   static Float8Rows float_form(const Problem& p, int64_t columns) {
-    const auto a = p.root().attr<BlockAttrs>();
-    return {{static_cast<DType>(a.type), a.group}, columns};
+    return {p.root().attr<BlockAttrs>().type, columns};
   }
 
  protected:
@@ -227,7 +226,7 @@ std::unique_ptr<Executable> make_exec(const Problem& p) {
 
 template <bool kFloats>
 Refusal accept(const Problem& p) {
-  if ((p.root().attr<BlockAttrs>().group != 0) != kFloats)
+  if (Float8Rows::has(p.root().attr<BlockAttrs>().type) != kFloats)
     return kFloats ? "takes rows of 8-bit floats only" : "takes GGUF's blocks only";
   if (!p.root().ins.back().contiguous) return "takes contiguous blocks only";
   return accept_single(p);

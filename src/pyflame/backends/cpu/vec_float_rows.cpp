@@ -74,7 +74,7 @@ void SomeRows(const Float8Rows& form, const uint8_t* weight, const float* x, flo
     for (int r = 0; r < kRows; ++r)
       for (int i = 0; i < 2; ++i) totals[r][i] = hn::MulAdd(sums[r][i], scale, totals[r][i]);
   }
-  for (int r = 0; r < kRows; ++r) y[r * ldy] = hn::ReduceSum(d, hn::Add(totals[r][0], totals[r][1]));
+  for (int r = 0; r < kRows; ++r) y[r * ldy] = hn::GetLane(hn::SumOfLanes(d, hn::Add(totals[r][0], totals[r][1])));
 }
 
 template <bool kWide>

@@ -23,8 +23,8 @@ std::vector<uint8_t> bytes_of(const View& v) {
 std::vector<float> weight_of(const Call& c, const View& in, int64_t rows, int64_t columns) {
   const auto a = c.node.attr<BlockAttrs>();
   const std::vector<uint8_t> bytes = bytes_of(in);
-  if (a.group != 0) {
-    const Float8Rows s({static_cast<DType>(a.type), a.group}, columns);
+  if (Float8Rows::has(a.type)) {
+    const Float8Rows s(a.type, columns);
     std::vector<float> values(static_cast<size_t>(rows * columns));
     for (int64_t o = 0; o < rows; ++o) s.decode(bytes.data() + o * s.row_bytes(), values.data() + o * columns);
     return values;

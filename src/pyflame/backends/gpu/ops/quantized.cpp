@@ -160,11 +160,9 @@ class DecodeBlocks final : public Blocks {
   Operand y_;
 };
 
-std::string_view float8_name(const BlockAttrs& a) { return dtype_name(static_cast<DType>(a.type)); }
-pf::FloatRows float_rows(const BlockAttrs& a, int64_t outputs, int64_t columns) {
-  const Float8Rows s({static_cast<DType>(a.type), a.group}, columns);
+pf::FloatRows float_rows(const Float8Rows& s, int64_t outputs) {
   pf::FloatRows p;
-  p.outputs = outputs, p.columns = columns, p.row_bytes = s.row_bytes(), p.group = s.group;
+  p.outputs = outputs, p.columns = s.columns, p.row_bytes = s.row_bytes(), p.group = s.group;
   return p;
 }
 
@@ -172,13 +170,13 @@ pf::FloatRows float_rows(const BlockAttrs& a, int64_t outputs, int64_t columns) 
 class FloatProducts final : public Executable {
  public:
   FloatProducts(const Problem& p, const Operand* ends)
-      : attrs_(p.root().attr<BlockAttrs>()),
+      : form_(p.root().attr<BlockAttrs>().type, p.root().ins[0].shape[1]),
         type_(p.graph.device.type),
         x_(p.root().ins[0]),
         weight_(p.root().ins.back()),
         y_(p.root().outs[0]) {
     if (ends) ends_ = ends->binding, groups_ = ends->numel();
-    shape_ = float_rows(attrs_, y_.shape[1], x_.shape[1]);
+    shape_ = float_rows(form_, y_.shape[1]);
     shape_.rows = x_.shape[0], shape_.x_row = x_.strides[0], shape_.x_column = x_.strides[1];
     together_ = ends ? 1 : std::min<int64_t>(shape_.rows, kMostTogether);
     if (shape_.outputs >= 1024) lines_ = 2;  // of fewer lines, two for each team would leave most of the device idle
@@ -209,9 +207,9 @@ class FloatProducts final : public Executable {
     return *k;
   }
   std::string text(bool aligned_rows) const {
-    const std::string product = fmt::format("pf::float_product<{}, pf::{}, {}, {}, {}, {}, {}, {}, {}>",
-                                            stored_type(y_.dtype), float8_name(attrs_), shape_.group >= shape_.columns,
-                                            aligned_rows, together_, lines_, ahead_, kShortRowThreads, kGroupThreads);
+    const std::string product = fmt::format(
+        "pf::float_product<{}, pf::{}, {}, {}, {}, {}, {}, {}, {}>", stored_type(y_.dtype), dtype_name(form_.dtype),
+        shape_.group >= shape_.columns, aligned_rows, together_, lines_, ahead_, kShortRowThreads, kGroupThreads);
     const std::string parameters =
         fmt::format("const pf::u8* weight, const {0}* x, {0}* y, pf::FloatRows p", stored_type(y_.dtype));
     if (groups_ == 0)
@@ -226,7 +224,7 @@ class FloatProducts final : public Executable {
                     parameters, product));
   }
 
-  BlockAttrs attrs_;
+  Float8Rows form_;
   DeviceType type_;
   Operand x_, weight_, y_;
   pf::FloatRows shape_;
@@ -245,11 +243,11 @@ std::unique_ptr<Executable> make_float_groups(const Problem& p) {
 class DecodeFloats final : public Executable {
  public:
   explicit DecodeFloats(const Problem& p)
-      : attrs_(p.root().attr<BlockAttrs>()),
+      : form_(p.root().attr<BlockAttrs>().type, p.root().outs[0].shape[1]),
         type_(p.graph.device.type),
         weight_(p.root().ins[0]),
         y_(p.root().outs[0]),
-        shape_(float_rows(attrs_, y_.shape[0], y_.shape[1])) {
+        shape_(float_rows(form_, y_.shape[0])) {
     kernel(true);
   }
   void run(const RunContext& ctx) override {
@@ -263,14 +261,15 @@ class DecodeFloats final : public Executable {
   Kernel& kernel(bool aligned_rows) {
     std::optional<Kernel>& k = kernels_[aligned_rows ? 1 : 0];
     if (!k)
-      k.emplace(type_, kGroupThreads,
-                kernel_source({"device/float8.h", "quantized/floats.h"}, kGroupThreads,
-                              fmt::format("(const pf::u8* weight, {0}* y, pf::FloatRows p) {{ "
-                                          "pf::decode_float_rows<{0}, pf::{1}, {2}, {3}>(weight, y, p); }}",
-                                          stored_type(y_.dtype), float8_name(attrs_), aligned_rows, kGroupThreads)));
+      k.emplace(
+          type_, kGroupThreads,
+          kernel_source({"device/float8.h", "quantized/floats.h"}, kGroupThreads,
+                        fmt::format("(const pf::u8* weight, {0}* y, pf::FloatRows p) {{ "
+                                    "pf::decode_float_rows<{0}, pf::{1}, {2}, {3}>(weight, y, p); }}",
+                                    stored_type(y_.dtype), dtype_name(form_.dtype), aligned_rows, kGroupThreads)));
     return *k;
   }
-  BlockAttrs attrs_;
+  Float8Rows form_;
   DeviceType type_;
   Operand weight_, y_;
   pf::FloatRows shape_;
@@ -279,11 +278,11 @@ class DecodeFloats final : public Executable {
 
 // The lists have an entry for each form of weights.
 Refusal accept_floats(const Problem& p) {
-  if (p.root().attr<BlockAttrs>().group == 0) return "takes rows of 8-bit floats only";
+  if (!Float8Rows::has(p.root().attr<BlockAttrs>().type)) return "takes rows of 8-bit floats only";
   return std::nullopt;
 }
 Refusal accept_gguf(const Problem& p) {
-  if (p.root().attr<BlockAttrs>().group != 0) return "takes GGUF's blocks only";
+  if (Float8Rows::has(p.root().attr<BlockAttrs>().type)) return "takes GGUF's blocks only";
   return std::nullopt;
 }
 
