@@ -127,13 +127,13 @@ def decoded(name, rows):
 
 def _magnitude(name, dtype):
     """What the tolerance's epsilon is multiplied with: the sum of the terms, and by how much rounding 32 elements to 8 bits, as GPUs do, may change a product.
-    Products with 8-bit floats round nothing, and add in float32."""
+    Products with 8-bit floats round nothing and add in float32; a bias is added to the product in its dtype."""
 
     def magnitude(x, blocks, bias=None):
         w = np.abs(decoded(name, blocks))
         if name in FLOATS:
             total = np.abs(x) @ w.T * (EPS["float32"] / EPS["float64"] if dtype == "float64" else 1)
-            return total + (0 if bias is None else np.abs(bias))
+            return total if bias is None else total + np.abs(bias) + np.abs(x @ decoded(name, blocks).T) * max(0, EPS[dtype] / EPS["float32"])
         parts, columns = np.abs(x).reshape(-1, x.shape[-1] // 32, 32), w.shape[1]
         rounding = (parts.max(-1) / 254) @ w.reshape(-1, columns // 32, 32).sum(-1).T
         total = np.abs(x).reshape(-1, columns) @ w.T + rounding / EPS["float32" if dtype != "float64" else dtype]

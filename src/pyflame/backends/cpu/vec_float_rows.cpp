@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 HWY_BEFORE_NAMESPACE();
 namespace pyflame::cpu::vec {
@@ -17,26 +18,32 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Up to a unit of codes, so that a unit is a whole number of vectors.
 using D = hn::CappedTag<float, static_cast<size_t>(kFloat8Unit)>;
 using DCodes = hn::Rebind<uint8_t, D>;
-using DBits = hn::Rebind<uint32_t, D>;
+using DHalfBits = hn::Rebind<uint16_t, D>;
+using DHalf = hn::Rebind<hwy::float16_t, D>;
 using V = hn::Vec<D>;
+using VHalfBits = hn::Vec<DHalfBits>;
 
-// The values of codes. Exponent and fraction are moved to the places of a float's, and a product corrects the bias.
+// The exponents of float16 have a bias of 15, those of e4m3 one of 7.
 template <bool kWide>
-HWY_INLINE V Values(const uint8_t* codes) {
+constexpr float kFactor = kWide ? 1 : 256;
+// The values of codes, divided by kFactor: the bits of a code become those of a float16, whose small numbers processors convert as fast as others.
+// `nan` collects bit 7 of 1 + the code without its sign, which is 1 for NaN of the format without infinity: float16 has a number there.
+template <bool kWide>
+HWY_INLINE V Values(const uint8_t* codes, VHalfBits& nan) {
   const D d;
-  const DBits bits;
-  constexpr int kFraction = kWide ? 2 : 3, kBias = kWide ? 15 : 7;
+  const DHalfBits bits;
   const auto code = hn::PromoteTo(bits, hn::LoadU(DCodes(), codes));
-  const auto size = hn::And(code, hn::Set(bits, 127U));
-  const auto sign = hn::ShiftLeft<24>(hn::Xor(code, size));
-  const auto factor = hn::BitCast(d, hn::Set(bits, static_cast<uint32_t>(254 - kBias) << 23));
-  auto value = hn::Mul(hn::BitCast(d, hn::ShiftLeft<23 - kFraction>(size)), factor);
-  // NaN, and infinity of the format that has it.
-  const auto special = hn::Gt(size, hn::Set(bits, kWide ? 123U : 126U));
-  const auto nan = hn::Set(bits, 0x7FC00000U);
-  const auto other = kWide ? hn::IfThenElse(hn::Eq(size, hn::Set(bits, 124U)), hn::Set(bits, 0x7F800000U), nan) : nan;
-  value = hn::IfThenElse(hn::RebindMask(d, special), hn::BitCast(d, other), value);
-  return hn::Or(value, hn::BitCast(d, sign));
+  auto half = hn::ShiftLeft<8>(code);
+  if constexpr (!kWide) {
+    const auto size = hn::And(code, hn::Set(bits, uint16_t{127}));
+    half = hn::Or(hn::And(half, hn::Set(bits, uint16_t{0x8000})), hn::ShiftLeft<7>(size));
+    nan = hn::Or(nan, hn::Add(size, hn::Set(bits, uint16_t{1})));
+  }
+  return hn::PromoteTo(d, hn::BitCast(DHalf(), half));
+}
+HWY_INLINE bool HasNan(VHalfBits nan) {
+  const DHalfBits bits;
+  return !hn::AllTrue(bits, hn::Eq(hn::And(nan, hn::Set(bits, uint16_t{128})), hn::Zero(bits)));
 }
 
 HWY_INLINE float ScaleAt(const Float8Rows& form, const uint8_t* weight, int64_t group) {
@@ -50,6 +57,7 @@ template <bool kWide, int kRows>
 void SomeRows(const Float8Rows& form, const uint8_t* weight, const float* x, float* y, int64_t ldy) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  VHalfBits nan = hn::Zero(DHalfBits());
   // One sum of products for the vectors of an even number, and one for the others.
   V totals[kRows][2];
   for (int r = 0; r < kRows; ++r) totals[r][0] = totals[r][1] = hn::Zero(d);
@@ -59,22 +67,25 @@ void SomeRows(const Float8Rows& form, const uint8_t* weight, const float* x, flo
     for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = hn::Zero(d);
     int64_t k = begin;
     for (; k + 2 * lanes <= end; k += 2 * lanes) {
-      const V first = Values<kWide>(weight + k), second = Values<kWide>(weight + k + lanes);
+      const V first = Values<kWide>(weight + k, nan), second = Values<kWide>(weight + k + lanes, nan);
       for (int r = 0; r < kRows; ++r) {
         sums[r][0] = hn::MulAdd(first, hn::LoadU(d, x + r * form.columns + k), sums[r][0]);
         sums[r][1] = hn::MulAdd(second, hn::LoadU(d, x + r * form.columns + k + lanes), sums[r][1]);
       }
     }
     for (; k < end; k += lanes) {
-      const V values = Values<kWide>(weight + k);
+      const V values = Values<kWide>(weight + k, nan);
       for (int r = 0; r < kRows; ++r)
         sums[r][0] = hn::MulAdd(values, hn::LoadU(d, x + r * form.columns + k), sums[r][0]);
     }
-    const V scale = hn::Set(d, ScaleAt(form, weight, group));
+    const V scale = hn::Set(d, ScaleAt(form, weight, group)), factor = hn::Set(d, kFactor<kWide>);
     for (int r = 0; r < kRows; ++r)
-      for (int i = 0; i < 2; ++i) totals[r][i] = hn::MulAdd(sums[r][i], scale, totals[r][i]);
+      for (int i = 0; i < 2; ++i) totals[r][i] = hn::MulAdd(hn::Mul(sums[r][i], factor), scale, totals[r][i]);
   }
-  for (int r = 0; r < kRows; ++r) y[r * ldy] = hn::GetLane(hn::SumOfLanes(d, hn::Add(totals[r][0], totals[r][1])));
+  const bool bad = HasNan(nan);
+  for (int r = 0; r < kRows; ++r)
+    y[r * ldy] = bad ? std::numeric_limits<float>::quiet_NaN()
+                     : hn::GetLane(hn::SumOfLanes(d, hn::Add(totals[r][0], totals[r][1])));
 }
 
 template <bool kWide>
@@ -95,11 +106,16 @@ template <bool kWide>
 void DecodeRow(const Float8Rows& form, const uint8_t* weight, float* to) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  VHalfBits nan = hn::Zero(DHalfBits());
   for (int64_t group = 0; group < form.scales(); ++group) {
-    const V scale = hn::Set(d, ScaleAt(form, weight, group));
+    const V scale = hn::Set(d, ScaleAt(form, weight, group)), factor = hn::Set(d, kFactor<kWide>);
     const int64_t begin = group * form.group, end = std::min(form.columns, begin + form.group);
-    for (int64_t k = begin; k < end; k += lanes) hn::StoreU(hn::Mul(Values<kWide>(weight + k), scale), d, to + k);
+    for (int64_t k = begin; k < end; k += lanes)
+      hn::StoreU(hn::Mul(hn::Mul(Values<kWide>(weight + k, nan), factor), scale), d, to + k);
   }
+  if (HasNan(nan))
+    for (int64_t k = 0; k < form.columns; ++k)
+      if ((weight[k] & 127) == 127) to[k] = std::numeric_limits<float>::quiet_NaN();
 }
 
 void DecodeFloatRow(const Float8Rows& form, const uint8_t* weight, float* to) {

@@ -135,9 +135,6 @@ class Products final : public Blocks {
   std::optional<Kernel> round_;
 };
 
-std::unique_ptr<Executable> make_linear(const Problem& p) { return std::make_unique<Products>(p, nullptr); }
-std::unique_ptr<Executable> make_groups(const Problem& p) { return std::make_unique<Products>(p, &p.root().ins[1]); }
-
 class DecodeBlocks final : public Blocks {
  public:
   explicit DecodeBlocks(const Problem& p)
@@ -235,11 +232,6 @@ class FloatProducts final : public Executable {
   std::optional<Kernel> kernels_[2];
 };
 
-std::unique_ptr<Executable> make_float_linear(const Problem& p) { return std::make_unique<FloatProducts>(p, nullptr); }
-std::unique_ptr<Executable> make_float_groups(const Problem& p) {
-  return std::make_unique<FloatProducts>(p, &p.root().ins[1]);
-}
-
 class DecodeFloats final : public Executable {
  public:
   explicit DecodeFloats(const Problem& p)
@@ -276,32 +268,36 @@ class DecodeFloats final : public Executable {
   std::optional<Kernel> kernels_[2];
 };
 
-// The lists have an entry for each form of weights.
-Refusal accept_floats(const Problem& p) {
-  if (!Float8Rows::has(p.root().attr<BlockAttrs>().type)) return "takes rows of 8-bit floats only";
-  return std::nullopt;
+template <class E>
+std::unique_ptr<Executable> make_linear(const Problem& p) {
+  return std::make_unique<E>(p, nullptr);
 }
-Refusal accept_gguf(const Problem& p) {
-  if (Float8Rows::has(p.root().attr<BlockAttrs>().type)) return "takes GGUF's blocks only";
-  return std::nullopt;
+template <class E>
+std::unique_ptr<Executable> make_groups(const Problem& p) {
+  return std::make_unique<E>(p, &p.root().ins[1]);
+}
+// The first entry of a list takes rows of 8-bit floats, and the last one all other weights.
+bool has_floats(const Problem& p) { return Float8Rows::has(p.root().attr<BlockAttrs>().type); }
+template <auto kFloats, auto kBlocks>
+std::unique_ptr<Executable> make_either(const Problem& p) {
+  return has_floats(p) ? kFloats(p) : kBlocks(p);
 }
 
 }  // namespace
 
 std::span<const Impl> quantized_linear_impls(DeviceType) {
-  static const std::array<Impl, 2> list{
-      {{"gpu.float_products", accept_floats, make_float_linear}, {"gpu.integer_products", accept_gguf, make_linear}}};
-  return list;
+  static const Impl impl{"gpu.packed_products", accepts_all,
+                         make_either<make_linear<FloatProducts>, make_linear<Products>>};
+  return {&impl, 1};
 }
 std::span<const Impl> quantized_grouped_mm_impls(DeviceType) {
-  static const std::array<Impl, 2> list{
-      {{"gpu.float_products", accept_floats, make_float_groups}, {"gpu.integer_products", accept_gguf, make_groups}}};
-  return list;
+  static const Impl impl{"gpu.packed_products", accepts_all,
+                         make_either<make_groups<FloatProducts>, make_groups<Products>>};
+  return {&impl, 1};
 }
 std::span<const Impl> decode_blocks_impls(DeviceType) {
-  static const std::array<Impl, 2> list{{{"gpu.decode_floats", accept_floats, make_of<DecodeFloats>},
-                                         {"gpu.decode_blocks", accept_gguf, make_of<DecodeBlocks>}}};
-  return list;
+  static const Impl impl{"gpu.decode_blocks", accepts_all, make_either<make_of<DecodeFloats>, make_of<DecodeBlocks>>};
+  return {&impl, 1};
 }
 
 }  // namespace pyflame::gpu
