@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <hwy/highway.h>
 
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "pyflame/base/half.h"
 #include "pyflame/ops/ops.h"
+#include "pyflame/tensor/float8_rows.h"
 #include "pyflame/tensor/weight_tiles.h"
 
 namespace pyflame {
@@ -64,6 +66,44 @@ void expect_products(const std::string& name, const std::vector<size_t>& scales)
   }
 }
 
+// Every finite code of 8-bit floats, and in the last row NaN: products and decoded weights.
+void expect_float_products(const std::string& name) {
+  const Float8Rows s(*float8_type(name), kColumns);
+  std::vector<uint8_t> bytes(static_cast<size_t>(kRows * s.row_bytes()));
+  std::vector<float> exact(kRows * kColumns);
+  for (int64_t r = 0; r < kRows; ++r) {
+    uint8_t* row = bytes.data() + r * s.row_bytes();
+    for (int64_t k = 0; k < kColumns; ++k) row[k] = static_cast<uint8_t>((k * 7 + r) % 124 | (k / 3 % 2) << 7);
+    if (r == kRows - 1) row[77] = 0x7F;
+    for (int64_t i = 0; i < s.scales(); ++i) {
+      const float scale = 0.25F * static_cast<float>((r + i) % 5 - 2);
+      std::memcpy(row + kColumns + 4 * i, &scale, sizeof scale);
+    }
+    s.decode(row, exact.data() + r * kColumns);
+  }
+  const Tensor weight = from_host(bytes.data(), {kRows, s.row_bytes()}, DType::uint8);
+  std::vector<float> x(kInputs * kColumns);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7919 % 1001) * 0.01F - 5;
+  const Tensor decoded = contiguous(decode_blocks(weight, name));
+  const auto* values = static_cast<const float*>(decoded.data());
+  for (size_t i = 0; i < exact.size(); ++i)
+    ASSERT_TRUE(values[i] == exact[i] || (values[i] != values[i] && exact[i] != exact[i])) << name << " weight " << i;
+  const Tensor y = contiguous(quantized_linear(from_host(x.data(), {kInputs, kColumns}, DType::float32), weight, name));
+  const auto* got = static_cast<const float*>(y.data());
+  for (int64_t i = 0; i < kInputs; ++i)
+    for (int64_t r = 0; r < kRows; ++r) {
+      double want = 0, size = 0;
+      for (int64_t k = 0; k < kColumns; ++k) {
+        const double term =
+            double{x[static_cast<size_t>(i * kColumns + k)]} * exact[static_cast<size_t>(r * kColumns + k)];
+        want += term, size += std::abs(term);
+      }
+      const double is = got[i * kRows + r];
+      if (r == kRows - 1) ASSERT_NE(is, is) << name;
+      else ASSERT_LE(std::abs(is - want), 2e-6 * size) << name << " element " << i << ", " << r;
+    }
+}
+
 TEST(Quantized, ProductsOfEveryInstructionSet) {
   const std::vector<std::pair<std::string, std::vector<size_t>>> types = {
       {"Q4_0", {0}},   {"Q4_1", {0, 2}}, {"Q5_0", {0}},    {"Q5_1", {0, 2}}, {"Q8_0", {0}},   {"Q2_K", {80, 82}},
@@ -77,6 +117,7 @@ TEST(Quantized, ProductsOfEveryInstructionSet) {
     const OnlyTarget only(target);
     SCOPED_TRACE(hwy::TargetName(target));
     for (const auto& [name, scales] : types) expect_products(name, scales);
+    for (const char* name : {"F8_E4M3", "F8_E4M3:48", "F8_E5M2", "F8_E5M2:16"}) expect_float_products(name);
     ++tried;
   }
   EXPECT_GE(tried, 1);

@@ -8,7 +8,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+
+#include "pyflame/tensor/float8.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pyflame::cpu::vec {
@@ -26,24 +27,22 @@ using VHalfBits = hn::Vec<DHalfBits>;
 // The exponents of float16 have a bias of 15, those of e4m3 one of 7.
 template <bool kWide>
 constexpr float kFactor = kWide ? 1 : 256;
-// The values of codes, divided by kFactor: the bits of a code become those of a float16, whose small numbers processors convert as fast as others.
-// `nan` collects bit 7 of 1 + the code without its sign, which is 1 for NaN of the format without infinity: float16 has a number there.
+// The values of finite codes, divided by kFactor: the bits of a code become those of a float16, whose small numbers processors convert as fast as
+// others. `special` gets bit 7 where a code is infinite or NaN: of some formats float16 has numbers there, and not every set converts the others.
 template <bool kWide>
-HWY_INLINE V Values(const uint8_t* codes, VHalfBits& nan) {
+HWY_INLINE V Values(const uint8_t* codes, VHalfBits& special) {
   const D d;
   const DHalfBits bits;
   const auto code = hn::PromoteTo(bits, hn::LoadU(DCodes(), codes));
+  const auto size = hn::And(code, hn::Set(bits, uint16_t{127}));
+  special = hn::Or(special, hn::Add(size, hn::Set(bits, uint16_t{kWide ? 4 : 1})));
   auto half = hn::ShiftLeft<8>(code);
-  if constexpr (!kWide) {
-    const auto size = hn::And(code, hn::Set(bits, uint16_t{127}));
-    half = hn::Or(hn::And(half, hn::Set(bits, uint16_t{0x8000})), hn::ShiftLeft<7>(size));
-    nan = hn::Or(nan, hn::Add(size, hn::Set(bits, uint16_t{1})));
-  }
+  if constexpr (!kWide) half = hn::Or(hn::And(half, hn::Set(bits, uint16_t{0x8000})), hn::ShiftLeft<7>(size));
   return hn::PromoteTo(d, hn::BitCast(DHalf(), half));
 }
-HWY_INLINE bool HasNan(VHalfBits nan) {
+HWY_INLINE bool HasSpecial(VHalfBits special) {
   const DHalfBits bits;
-  return !hn::AllTrue(bits, hn::Eq(hn::And(nan, hn::Set(bits, uint16_t{128})), hn::Zero(bits)));
+  return !hn::AllTrue(bits, hn::Eq(hn::And(special, hn::Set(bits, uint16_t{128})), hn::Zero(bits)));
 }
 
 HWY_INLINE float ScaleAt(const Float8Rows& form, const uint8_t* weight, int64_t group) {
@@ -52,12 +51,20 @@ HWY_INLINE float ScaleAt(const Float8Rows& form, const uint8_t* weight, int64_t 
   return scale;
 }
 
+// The product of a row of x and a row of weights of which some are infinite or NaN.
+float SpecialSum(const Float8Rows& form, const uint8_t* weight, const float* x) {
+  float sum = 0;
+  for (int64_t k = 0; k < form.columns; ++k)
+    sum += float8_value(form.dtype, weight[k]) * ScaleAt(form, weight, k / form.group) * x[k];
+  return sum;
+}
+
 // kRows rows of x at once, for which the codes are decoded once.
 template <bool kWide, int kRows>
 void SomeRows(const Float8Rows& form, const uint8_t* weight, const float* x, float* y, int64_t ldy) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  VHalfBits nan = hn::Zero(DHalfBits());
+  VHalfBits special = hn::Zero(DHalfBits());
   // One sum of products for the vectors of an even number, and one for the others.
   V totals[kRows][2];
   for (int r = 0; r < kRows; ++r) totals[r][0] = totals[r][1] = hn::Zero(d);
@@ -67,14 +74,14 @@ void SomeRows(const Float8Rows& form, const uint8_t* weight, const float* x, flo
     for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = hn::Zero(d);
     int64_t k = begin;
     for (; k + 2 * lanes <= end; k += 2 * lanes) {
-      const V first = Values<kWide>(weight + k, nan), second = Values<kWide>(weight + k + lanes, nan);
+      const V first = Values<kWide>(weight + k, special), second = Values<kWide>(weight + k + lanes, special);
       for (int r = 0; r < kRows; ++r) {
         sums[r][0] = hn::MulAdd(first, hn::LoadU(d, x + r * form.columns + k), sums[r][0]);
         sums[r][1] = hn::MulAdd(second, hn::LoadU(d, x + r * form.columns + k + lanes), sums[r][1]);
       }
     }
     for (; k < end; k += lanes) {
-      const V values = Values<kWide>(weight + k, nan);
+      const V values = Values<kWide>(weight + k, special);
       for (int r = 0; r < kRows; ++r)
         sums[r][0] = hn::MulAdd(values, hn::LoadU(d, x + r * form.columns + k), sums[r][0]);
     }
@@ -82,10 +89,9 @@ void SomeRows(const Float8Rows& form, const uint8_t* weight, const float* x, flo
     for (int r = 0; r < kRows; ++r)
       for (int i = 0; i < 2; ++i) totals[r][i] = hn::MulAdd(hn::Mul(sums[r][i], factor), scale, totals[r][i]);
   }
-  const bool bad = HasNan(nan);
   for (int r = 0; r < kRows; ++r)
-    y[r * ldy] = bad ? std::numeric_limits<float>::quiet_NaN()
-                     : hn::GetLane(hn::SumOfLanes(d, hn::Add(totals[r][0], totals[r][1])));
+    y[r * ldy] = HasSpecial(special) ? SpecialSum(form, weight, x + r * form.columns)
+                                     : hn::GetLane(hn::SumOfLanes(d, hn::Add(totals[r][0], totals[r][1])));
 }
 
 template <bool kWide>
@@ -106,16 +112,14 @@ template <bool kWide>
 void DecodeRow(const Float8Rows& form, const uint8_t* weight, float* to) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  VHalfBits nan = hn::Zero(DHalfBits());
+  VHalfBits special = hn::Zero(DHalfBits());
   for (int64_t group = 0; group < form.scales(); ++group) {
     const V scale = hn::Set(d, ScaleAt(form, weight, group)), factor = hn::Set(d, kFactor<kWide>);
     const int64_t begin = group * form.group, end = std::min(form.columns, begin + form.group);
     for (int64_t k = begin; k < end; k += lanes)
-      hn::StoreU(hn::Mul(hn::Mul(Values<kWide>(weight + k, nan), factor), scale), d, to + k);
+      hn::StoreU(hn::Mul(hn::Mul(Values<kWide>(weight + k, special), factor), scale), d, to + k);
   }
-  if (HasNan(nan))
-    for (int64_t k = 0; k < form.columns; ++k)
-      if ((weight[k] & 127) == 127) to[k] = std::numeric_limits<float>::quiet_NaN();
+  if (HasSpecial(special)) form.decode(weight, to);
 }
 
 void DecodeFloatRow(const Float8Rows& form, const uint8_t* weight, float* to) {
