@@ -9,9 +9,16 @@ namespace pf {
 // Whether the GPU has an instruction for format F, such as float8_e4m3fn.
 template <class F>
 constexpr bool kDecodesFloat8 = false;
-// Code i (0 to 3) of a word, decoded by the instruction.
+// The lower or the upper two codes of a word, decoded by the instruction.
 template <class F>
-PF_DEVICE float decoded_float8(u32 word, int i);
+PF_DEVICE void decode_float8_pair(u32 word, bool upper, float* to);
+// Code i (0 to 3) of a word.
+template <class F>
+PF_DEVICE float decoded_float8(u32 word, int i) {
+  float pair[2];
+  decode_float8_pair<F>(word, (i & 2) != 0, pair);
+  return pair[i & 1];
+}
 
 #if defined(__gfx942__)
 #define PF_FLOAT8_WIDE float8_e4m3fnuz
@@ -21,12 +28,13 @@ PF_DEVICE float decoded_float8(u32 word, int i);
 #define PF_FLOAT8_NARROW float8_e5m2
 #endif
 #ifdef PF_FLOAT8_WIDE
-#define PF_DECODED_FLOAT8(format, pair)                                     \
-  template <>                                                               \
-  constexpr bool kDecodesFloat8<format> = true;                             \
-  template <>                                                               \
-  PF_DEVICE float decoded_float8<format>(u32 word, int i) {                 \
-    return (i & 2 ? pair((int)word, true) : pair((int)word, false))[i & 1]; \
+#define PF_DECODED_FLOAT8(format, instruction)                                              \
+  template <>                                                                               \
+  constexpr bool kDecodesFloat8<format> = true;                                             \
+  template <>                                                                               \
+  PF_DEVICE void decode_float8_pair<format>(u32 word, bool upper, float* to) {              \
+    const auto pair = upper ? instruction((int)word, true) : instruction((int)word, false); \
+    to[0] = pair[0], to[1] = pair[1];                                                       \
   }
 PF_DECODED_FLOAT8(PF_FLOAT8_WIDE, __builtin_amdgcn_cvt_pk_f32_fp8)
 PF_DECODED_FLOAT8(PF_FLOAT8_NARROW, __builtin_amdgcn_cvt_pk_f32_bf8)
@@ -34,15 +42,15 @@ PF_DECODED_FLOAT8(PF_FLOAT8_NARROW, __builtin_amdgcn_cvt_pk_f32_bf8)
 #undef PF_FLOAT8_WIDE
 #undef PF_FLOAT8_NARROW
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-// Two adjacent codes become two numbers of float16, which holds them exactly.
+// Two codes become two numbers of float16, which holds them exactly.
 #define PF_DECODED_FLOAT8(format, name)                                                                    \
   template <>                                                                                              \
   constexpr bool kDecodesFloat8<format> = true;                                                            \
   template <>                                                                                              \
-  PF_DEVICE float decoded_float8<format>(u32 word, int i) {                                                \
+  PF_DEVICE void decode_float8_pair<format>(u32 word, bool upper, float* to) {                             \
     u32 pair;                                                                                              \
-    asm("cvt.rn.f16x2." name "x2 %0, %1;" : "=r"(pair) : "h"((u16)(i & 2 ? word >> 16 : word & 0xffffu))); \
-    return half_to_float((u16)(i & 1 ? pair >> 16 : pair & 0xffffu));                                      \
+    asm("cvt.rn.f16x2." name "x2 %0, %1;" : "=r"(pair) : "h"((u16)(upper ? word >> 16 : word & 0xffffu))); \
+    to[0] = half_to_float((u16)(pair & 0xffffu)), to[1] = half_to_float((u16)(pair >> 16));                \
   }
 PF_DECODED_FLOAT8(float8_e4m3fn, "e4m3")
 PF_DECODED_FLOAT8(float8_e5m2, "e5m2")
