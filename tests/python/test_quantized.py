@@ -230,6 +230,19 @@ def test_8_bit_floats_of_views(name):
     np.testing.assert_allclose(pf.quantized_linear(t[:, :96], rows[2:], name).cpu().numpy(), x[:, :96] @ exact[2:].T, rtol=0, atol=1e-5 * (np.abs(x[:, :96]) @ np.abs(exact).T).max())
 
 
+@pytest.mark.parametrize("dtype", [pf.float32, pf.float16])
+@pytest.mark.parametrize("name", ["F8_E4M3", "F8_E5M2:16", "Q8_0"])
+def test_elementwise_ops_on_a_product_change_no_bits(name, dtype):
+    """A GPU's product with 8-bit floats computes them in its own kernel."""
+    w = pf.tensor(random_floats(name, RANDOM, 40, 96) if name in FLOATS else blocks(name, 40, 3)).to(DEVICE)
+    for rows in (1, 3, 9):
+        x, bias, more = (pf.tensor(numbers(*shape)).to(DEVICE).to(dtype) for shape in ((rows, 96), (40,), (rows, 40)))
+        together = pf.nn.functional.relu(pf.quantized_linear(x, w, name, bias) + more).float()
+        product = pf.quantized_linear(x, w, name)
+        pf.synchronize()
+        np.testing.assert_array_equal(together.cpu().numpy(), pf.nn.functional.relu(product + bias + more).float().cpu().numpy())
+
+
 @pytest.mark.parametrize("name", FLOATS)
 def test_bytes_of_8_bit_floats(name):
     group = FLOATS[name][1] or 336

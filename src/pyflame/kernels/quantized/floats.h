@@ -75,9 +75,11 @@ PF_DEVICE void load_inputs(const S* x, i64 stride, float* to) {
   }
 }
 
-// A team of kTeam lanes multiplies kLines rows of weights with kVectors rows of x. kWhole: a scale covers the row.
-template <class S, class F, bool kWhole, bool kAligned, int kVectors, int kLines, int kAhead, int kTeam, int kThreads>
-PF_DEVICE void float_product(const u8* weight, const S* x, S* y, const FloatRows& p) {
+// A team of kTeam lanes multiplies kLines rows of weights with kVectors rows of x. kWhole: a scale covers the row. out(0, row, column, sum) is called
+// once for each output.
+template <class S, class F, bool kWhole, bool kAligned, int kVectors, int kLines, int kAhead, int kTeam, int kThreads,
+          class Out>
+PF_DEVICE void float_product(const u8* weight, const S* x, const FloatRows& p, const Out& out) {
   using Codes = FloatCodes<F>;
   constexpr int kTeams = kThreads / kTeam;
   const int me = (int)thread() % kTeam;
@@ -140,7 +142,7 @@ PF_DEVICE void float_product(const u8* weight, const S* x, S* y, const FloatRows
     }
   }
   const i64 to = line0 + me / kVectors, row = row0 + me % kVectors;
-  if (me < kLines * kVectors && to < p.outputs && row < p.rows) store(y + row * p.outputs + to, (C<S>)mine);
+  if (me < kLines * kVectors && to < p.outputs && row < p.rows) out(0, row, to, (C<S>)mine);
 }
 
 // The weights themselves. A thread decodes 16 of them.

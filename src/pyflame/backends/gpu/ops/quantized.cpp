@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "pyflame/backends/gpu/jit/kernel.h"
+#include "pyflame/backends/gpu/ops/gemm.h"
 #include "pyflame/backends/gpu/ops/impls.h"
 #include "pyflame/kernels/quantized/blocks_args.h"
 #include "pyflame/kernels/quantized/floats_args.h"
@@ -171,7 +172,8 @@ class FloatProducts final : public Executable {
         type_(p.graph.device.type),
         x_(p.root().ins[0]),
         weight_(p.root().ins.back()),
-        y_(p.root().outs[0]) {
+        y_(p.root().outs[0]),
+        output_(p) {
     if (ends) ends_ = ends->binding, groups_ = ends->numel();
     shape_ = float_rows(form_, y_.shape[1]);
     shape_.rows = x_.shape[0], shape_.x_row = x_.strides[0], shape_.x_column = x_.strides[1];
@@ -185,14 +187,19 @@ class FloatProducts final : public Executable {
   void run(const RunContext& ctx) override {
     const void* weight = ctx.bindings[weight_.binding];
     const void* x = ctx.bindings[x_.binding];
+    const void* ends = groups_ != 0 ? ctx.bindings[ends_] : nullptr;
+    const int groups = static_cast<int>(groups_);
+    const auto fault = fault_of(ctx);
     const int64_t each = kGroupThreads / kShortRowThreads * lines_;
-    const std::array<unsigned, 3> grid{static_cast<unsigned>(ceil_div(shape_.outputs, each)),
-                                       static_cast<unsigned>(ceil_div(shape_.rows, together_)), 1};
-    Kernel& k = kernel(adjacent_ && aligned(weight) && aligned(x));
-    void* y = ctx.bindings[y_.binding];
-    if (groups_ == 0) return k.launch(ctx.device, grid, weight, x, y, shape_);
-    k.launch(ctx.device, grid, weight, x, y, shape_, ctx.bindings[ends_], static_cast<int>(groups_), fault_of(ctx),
-             ctx.site);
+    arguments_.clear();
+    arguments_.add(weight), arguments_.add(x), arguments_.add(shape_);
+    if (groups_ != 0) arguments_.add(ends), arguments_.add(groups), arguments_.add(fault), arguments_.add(ctx.site);
+    output_.append(arguments_, ctx);
+    kernel(adjacent_ && aligned(weight) && aligned(x))
+        .run(ctx.device,
+             {static_cast<unsigned>(ceil_div(shape_.outputs, each)),
+              static_cast<unsigned>(ceil_div(shape_.rows, together_)), 1},
+             arguments_.pointers.data(), arguments_.sizes);
   }
 
  private:
@@ -208,22 +215,27 @@ class FloatProducts final : public Executable {
         "pf::float_product<{}, pf::{}, {}, {}, {}, {}, {}, {}, {}>", stored_type(y_.dtype), dtype_name(form_.dtype),
         shape_.group >= shape_.columns, aligned_rows, together_, lines_, ahead_, kShortRowThreads, kGroupThreads);
     const std::string parameters =
-        fmt::format("const pf::u8* weight, const {0}* x, {0}* y, pf::FloatRows p", stored_type(y_.dtype));
+        fmt::format("const pf::u8* weight, const {}* x, pf::FloatRows p", stored_type(y_.dtype));
+    const std::string out = output_.text(false);
     if (groups_ == 0)
-      return kernel_source({"device/float8.h", "quantized/floats.h"}, kGroupThreads,
-                           fmt::format("({}) {{ {}(weight, x, y, p); }}", parameters, product));
+      return kernel_source(
+          {"device/float8.h", "quantized/floats.h"}, kGroupThreads,
+          fmt::format("({}{}) {{ {} {}(weight, x, p, out); }}", parameters, output_.parameters(), out, product));
     return kernel_source(
         {"device/float8.h", "device/groups.h", "quantized/floats.h"}, kGroupThreads,
-        fmt::format("({}, const int* ends, int groups, pf::Fault* fault, int site) {{ "
-                    "if (pf::group().x == 0 && pf::group().y == 0) pf::check_group_ends(ends, groups, p.rows, fault, "
-                    "site); "
-                    "{}(weight + pf::group_of_row(ends, groups, pf::group().y) * p.outputs * p.row_bytes, x, y, p); }}",
-                    parameters, product));
+        fmt::format(
+            "({}, const int* ends, int groups, pf::Fault* fault, int site{}) {{ {} "
+            "if (pf::group().x == 0 && pf::group().y == 0) pf::check_group_ends(ends, groups, p.rows, fault, "
+            "site); "
+            "{}(weight + pf::group_of_row(ends, groups, pf::group().y) * p.outputs * p.row_bytes, x, p, out); }}",
+            parameters, output_.parameters(), out, product));
   }
 
   Float8Rows form_;
   DeviceType type_;
   Operand x_, weight_, y_;
+  Output output_;
+  Arguments arguments_;
   pf::FloatRows shape_;
   BindingId ends_{};
   int64_t groups_ = 0;  // 0: all rows have the same weights
@@ -276,17 +288,21 @@ template <class E>
 std::unique_ptr<Executable> make_groups(const Problem& p) {
   return std::make_unique<E>(p, &p.root().ins[1]);
 }
-// The first entry of a list takes rows of 8-bit floats, and the last one all other weights.
+// Products with 8-bit floats also compute elementwise ops on their results, those with blocks do not.
 bool has_floats(const Problem& p) { return Float8Rows::has(p.root().attr<BlockAttrs>().type); }
 template <auto kFloats, auto kBlocks>
 std::unique_ptr<Executable> make_either(const Problem& p) {
   return has_floats(p) ? kFloats(p) : kBlocks(p);
 }
+Refusal accepts_products(const Problem& p) {
+  if (!has_floats(p) && p.size() > 1) return "takes single nodes only";
+  return std::nullopt;
+}
 
 }  // namespace
 
 std::span<const Impl> quantized_linear_impls(DeviceType) {
-  static const Impl impl{"gpu.packed_products", accepts_all,
+  static const Impl impl{"gpu.packed_products", accepts_products,
                          make_either<make_linear<FloatProducts>, make_linear<Products>>};
   return {&impl, 1};
 }
