@@ -183,6 +183,12 @@ class GpuProblems {
     const Dims shape{64, 1000};
     Node n = elementwise_node(op, shape);
     as_loop(add(op, "", std::move(n.ins), std::move(n.outs)), shape, 2, Role::Map);
+    if (op == OpId::cast && dtype_ == DType::bfloat16) {  // of bytes that are read along the other dim
+      const Dims sides{256, 384};
+      Operand columns = tensor(DType::uint8, sides);
+      columns.strides = {1, 256}, columns.contiguous = false;
+      as_loop(add(op, "bytes", {columns}, {tensor(DType::uint8, sides)}), sides, 2, Role::Map);
+    }
   }
 
   void reduction(OpId op) {
@@ -482,7 +488,7 @@ class GpuProblems {
     const DType result = dtype_ == DType::float64 ? DType::float32 : dtype_;
     for (const auto& [what, first] : {std::pair<const char*, int64_t>{"", wide}, {"gradient", narrow}})
       add(OpId::scaled_mm, what, {tensor(DType::uint8, {128, 256}), columns, scale, scale}, {tensor(result, {128, 96})},
-          ScaledAttrs{first, wide});
+          ScaledAttrs{first, wide, 0});
   }
   // Few and many rows in a group, and groups that divide a sum.
   void groups() {
