@@ -183,12 +183,6 @@ class GpuProblems {
     const Dims shape{64, 1000};
     Node n = elementwise_node(op, shape);
     as_loop(add(op, "", std::move(n.ins), std::move(n.outs)), shape, 2, Role::Map);
-    if (op == OpId::cast && dtype_ == DType::bfloat16) {  // of bytes that are read along the other dim
-      const Dims sides{256, 384};
-      Operand columns = tensor(DType::uint8, sides);
-      columns.strides = {1, 256}, columns.contiguous = false;
-      as_loop(add(op, "bytes", {columns}, {tensor(DType::uint8, sides)}), sides, 2, Role::Map);
-    }
   }
 
   void reduction(OpId op) {
