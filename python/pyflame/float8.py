@@ -61,7 +61,7 @@ def _scale(amax, dtype):
 
 
 def _codes(input, scale, dtype):
-    """Multiplied by the inverse, because a GPU divides float32 in some ten instructions, more than all others of a rounding together."""
+    """Multiplied by the inverse, because a division of float32 is many instructions on a GPU."""
     most = finfo(dtype).max
     return (input.to(_C.float32) * (1 / scale)).clamp(-most, most).to(dtype)
 
