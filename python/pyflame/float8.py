@@ -20,6 +20,7 @@ from .autograd import Function
 __all__ = ["Float8Linear", "Float8LinearConfig", "convert_to_float8_training", "dequantize", "formats", "quantize"]
 
 _HISTORIES = ("input_amax", "weight_amax", "grad_amax")
+_TINY = 2.0**-100
 
 
 def formats(device=None):
@@ -39,17 +40,30 @@ def _check_format(op, dtype):
 def quantize(input, dtype, dim=None, amax=None):
     """Rounds a tensor to 8-bit floats with a scale: (codes, scale), where codes * scale is the rounded tensor.
 
-    scale = amax / finfo(dtype).max, or 1 where amax is 0; codes = input / scale in the dtype, limited to its finite numbers. NaN stays NaN.
+    scale = amax / finfo(dtype).max, or 1 where amax is below 2**-100; codes = input * (1 / scale) in the dtype, limited to its finite numbers. NaN stays NaN.
     input: of any shape, a floating dtype. dim: one scale for each row along this dim (kept with size 1); None: one for all, of shape [].
     amax: float32, the largest magnitude to provide for, in place of that of the input.
     codes: dtype, the shape of the input. scale: float32. TypeError for a dtype that is not float8."""
     _check_format("quantize", dtype)
-    most = finfo(dtype).max
     if amax is None:
-        size = input.abs()
-        amax = (size.amax() if dim is None else size.amax(dim, keepdim=True)).to(_C.float32)
-    scale = _C.where(amax == 0, 1.0, amax / most)
-    return (input.to(_C.float32) / scale).clamp(-most, most).to(dtype), scale
+        amax = _largest(input, dim)
+    scale = _scale(amax, dtype)
+    return _codes(input, scale, dtype), scale
+
+
+def _largest(input, dim=None):
+    size = input.abs()
+    return (size.amax() if dim is None else size.amax(dim, keepdim=True)).to(_C.float32)
+
+
+def _scale(amax, dtype):
+    return _C.where(amax < _TINY, 1.0, amax / finfo(dtype).max)  # 1 / scale is finite
+
+
+def _codes(input, scale, dtype):
+    """Multiplied by the inverse, because a division of float32 is many instructions on a GPU."""
+    most = finfo(dtype).max
+    return (input.to(_C.float32) * (1 / scale)).clamp(-most, most).to(dtype)
 
 
 def dequantize(codes, scale, dtype=_C.float32):
@@ -105,15 +119,11 @@ class _History:
     def quantize(self, x, dtype):
         if self.buffer is None:
             return _Codes(*quantize(x, dtype))
-        if self.steps == 0:  # nothing to look back to
-            amax = x.abs().amax().to(_C.float32)
-            made = _Codes(*quantize(x, dtype, amax=amax), amax)
-        else:  # one pass over x: its codes, and the largest magnitude for the steps to come
-            most, past = finfo(dtype).max, self.buffer.amax()
-            scale = _C.where(past == 0, 1.0, past / most)
-            scaled = x.to(_C.float32) / scale
-            made = _Codes(scaled.clamp(-most, most).to(dtype), scale, scaled.abs().amax() * scale)
-        self.note(made.amax)
+        amax = _largest(x)
+        # One pass over x gives its codes, and the largest magnitude for the steps to come. At the first step there is nothing to look back to.
+        scale = _scale(self.buffer.amax() if self.steps else amax, dtype)
+        made = _Codes(_codes(x, scale, dtype), scale, amax)
+        self.note(amax)
         return made
 
     def note(self, amax):
@@ -158,7 +168,7 @@ class _Tensorwise(Function):
     def forward(ctx, x, weight, given, histories, types, dtype):
         w = histories[1].quantize(weight, types[0])
         ctx.x, ctx.w, ctx.history, ctx.type, ctx.dtypes = given, w, histories[2], types[1], (x.dtype, weight.dtype, dtype)
-        return _C._scaled_mm(given.codes, w.codes.t(), given.scale, w.scale, dtype=dtype)
+        return _C._scaled_mm(given.codes, w.codes.t(), given.scale, w.scale, dtype=dtype, fast=True)
 
     @staticmethod
     def backward(ctx, grad):

@@ -48,8 +48,8 @@ void bind_products(nb::module_& m, TensorClass& c) {
   m.def(
       "_scaled_mm",
       [](const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b, const Tensor* bias,
-         DTypeArg dtype) { return scaled_mm(a, b, scale_a, scale_b, or_undefined(bias), dtype); },
-      "mat_a"_a, "mat_b"_a, "scale_a"_a, "scale_b"_a, OPTIONAL("bias"), "dtype"_a = nb::none());
+         DTypeArg dtype, bool fast) { return scaled_mm(a, b, scale_a, scale_b, or_undefined(bias), dtype, fast); },
+      "mat_a"_a, "mat_b"_a, "scale_a"_a, "scale_b"_a, OPTIONAL("bias"), "dtype"_a = nb::none(), "fast"_a = false);
   both(m, c, "batch_matmul", &bmm, "mat2"_a,
        "The same as bmm: B products of matrices, [B, M, K] and [B, K, N] give [B, M, N]. "
        "ValueError for other shapes. TypeError where the dtypes differ, and for bools.");

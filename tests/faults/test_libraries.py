@@ -76,6 +76,46 @@ for dtype in DTYPES:
             near(a, b)
 print('right')
 """
+# The same for products of 8-bit floats, which take sums only.
+FLOAT8 = HEAD + """
+def near(a, b):
+    scale = max(1.0, b.to(pf.float32).abs().max().item())
+    assert a.shape == b.shape and (a.to('cpu').to(pf.float32) - b.to(pf.float32)).abs().max().item() <= scale / 50, (a, b)
+wide, narrow = pf.float8.formats('rocm')
+def check(name, f, ops):
+    def make(device):
+        a, b = (whole(shape, step).to(dtype).to(device) for shape, step, dtype in (((32, 64), 3, narrow), ((48, 64), 5, wide)))
+        others = [whole(s, 2).to(pf.bfloat16).to(device) for s in ((32, 48), (48,), (4, 8, 48))]
+        scales = [pf.tensor(s).to(device) for s in (0.5, 0.25)]
+        product = pf._C._scaled_mm(a, b.t(), *scales, dtype=pf.bfloat16)
+        return f(product, *others)
+    want, got = make('cpu'), []
+    text = pf.explain(lambda: got.append(make('rocm')))
+    near(got[0], want)
+    steps = [line for line in text.splitlines() if 'gpu.blas' in line and line.startswith('  step')]
+    assert len(steps) == 1 and (f'{ops} ops fused' in steps[0] if ops > 1 else 'ops fused' not in steps[0]), (name, text)
+    print(name, 'is one step')
+check('product', lambda x, r, b, s: x, 1)
+check('residual', lambda x, r, b, s: x + r, 2)
+check('bias', lambda x, r, b, s: x + b, 2)
+check('bias and residual', lambda x, r, b, s: x + b + r, 3)
+check('residual of another shape', lambda x, r, b, s: s + x.reshape(4, 8, 48), 2)
+check('activation', lambda x, r, b, s: (x + r).relu(), 2)
+pf.manual_seed(0)
+layer = pf.float8.Float8Linear(32, 48, device='rocm', dtype=pf.bfloat16)
+x, g = pf.randn(64, 32), pf.randn(64, 48)
+grads = []
+for device in ('cpu', 'rocm'):
+    layer = layer.to(device)
+    layer.weight.grad = None
+    y = x.to(device).to(pf.bfloat16).requires_grad_()
+    out = layer(y)
+    out.backward(g.to(device).to(pf.bfloat16))
+    grads.append([t.to('cpu') for t in (out.detach(), y.grad, layer.weight.grad)])
+for want, got in zip(*grads):
+    assert (want.float() - got.float()).norm() < 0.08 * want.float().norm()  # the two devices have different formats
+print('right')
+"""
 SAID = "a kernel of PyFlame's own computes it instead; printed once"
 
 
@@ -126,6 +166,11 @@ def test_epilogues(program, tmp_path, arch, dtype):
     with sqlite3.connect(program.cache / "choices.sqlite") as db:
         rows = db.execute("SELECT problem, error, sound FROM measurements WHERE entry = 'gpu.blas' AND problem LIKE '%| sum(%'").fetchall()
     assert len(rows) == 4 and all(sound and error <= 1 for _, error, sound in rows), rows
+
+
+def test_epilogues_of_float8(program, tmp_path):
+    out, err = run(program, tmp_path, ["hipblaslt"], FLOAT8, "working", PYFLAME_EMULATOR_ARCH="gfx942", PYFLAME_TUNE_BUDGET_MS="0")
+    assert "right" in out, err
 
 
 @pytest.mark.parametrize("budget, dtypes", [("0", "pf.bfloat16, pf.float16"), ("600000", "pf.bfloat16")])

@@ -1,4 +1,6 @@
 """autograd.graph: what a program does with the tensors that the tape keeps. autograd.forward_ad: tangents."""
+import weakref
+
 import numpy as np
 import pyflame as pf
 import pytest
@@ -195,3 +197,23 @@ def test_wrong_uses_of_forward_mode():
                 wrong()
     with fwd.dual_level():
         pass  # the level was ended
+
+
+def test_a_function_does_not_keep_arguments_that_it_has_not_saved():
+    class Doubled(pf.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+    leaf = pf.ones(3, requires_grad=True)
+    between = leaf + 1
+    seen = weakref.ref(between)
+    out = Doubled.apply(between)
+    del between
+    assert seen() is None
+    out.sum().backward()
+    assert leaf.grad.tolist() == [2.0, 2.0, 2.0]

@@ -125,6 +125,7 @@ class Function(FunctionCtx):
         saved_at = [i for i, t in enumerate(ctx._to_save) if t is not None]
         n_saved = len(ctx._to_save)
         like = [(o.shape, o.dtype, o.device) if isinstance(o, Tensor) and not f else None for o, f in zip(outs, flat)]
+        n_args = len(args)  # run must not hold the arguments, which may be large and not needed any more
 
         def fill(meta):
             return _C.zeros(meta[0], dtype=meta[1], device=meta[2]) if meta is not None and ctx._materialize else None
@@ -138,11 +139,11 @@ class Function(FunctionCtx):
             finally:
                 ctx._saved = None
             result = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-            if len(result) > len(args) and all(r is None for r in result[len(args) :]):
-                result = result[: len(args)]
-            if len(result) != len(args):
+            if len(result) > n_args and all(r is None for r in result[n_args:]):
+                result = result[:n_args]
+            if len(result) != n_args:
                 raise RuntimeError(
-                    f"{cls.__name__}: backward returned {len(result)} gradients; expected {len(args)}, one for each argument of forward"
+                    f"{cls.__name__}: backward returned {len(result)} gradients; expected {n_args}, one for each argument of forward"
                 )
             return [result[i] for i in tensor_at]
 

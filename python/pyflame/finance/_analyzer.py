@@ -17,6 +17,7 @@ from ._profile import VolumeProfile, whole_inverse
 _MOST_BINS = 1 << 27  # 1 GiB of totals
 _EXACT = 2.0**50  # the op finds bins up to here
 _SAMPLE = 4096  # prices that are looked at first
+_SMALL = 1 << 16  # bins whose totals are read along with what else a chunk says
 
 
 class VolumeProfileAnalyzer:
@@ -134,6 +135,7 @@ class _Totals:
         self.scale, self.divide = (inverse, False) if inverse else (self.precision, True)
         self.dtype = _C.int64 if whole else _C.float64
         self.values, self.start, self.size, self.low, self.high, self.sum = None, 0, 1, None, None, 0
+        self.read = None  # the totals on the host, where they have been read
 
     def expect(self, lowest, highest):
         """Places the window for prices of about this range. Whether the prices can be used is not asked here."""
@@ -146,6 +148,10 @@ class _Totals:
 
     def add(self, prices, volumes, position):
         sums, stats = _C._bin_sums(prices, volumes, self.scale, self.divide, self.start, self.size)
+        self.read = None
+        if self.values is None and self.size <= _SMALL:  # of the only chunk these are the totals: the device is waited for once
+            both = _C.cat([stats, sums.view(_C.int64)]).cpu().numpy()
+            stats, self.read = both[:4], both[4:]
         low, high, most, unusable = stats.tolist()
         if unusable:
             self._refuse(prices.to(_C.float64), volumes, position)
@@ -154,6 +160,7 @@ class _Totals:
             raise OverflowError(f"{self.op}: integer totals may not fit into int64; got volumes up to {most}; expected a sum below 2**63; hint: pass float64 volumes")
         if low < self.start or high >= self.start + self.size:
             self._grow(low, high)
+            self.read = None
             sums, _ = _C._bin_sums(prices, volumes, self.scale, self.divide, self.start, self.size)
         self.low, self.high = (low, high) if self.values is None else (min(low, self.low), max(high, self.high))
         self.values = sums if self.values is None else self.values.add_(sums)
@@ -184,7 +191,10 @@ class _Totals:
             self.values = values
 
     def result(self):
-        return self.low, self.values.narrow(0, self.low - self.start, self.high - self.low + 1).cpu().numpy().copy()
+        at, size = self.low - self.start, self.high - self.low + 1
+        if self.read is not None:
+            return self.low, self.read[at:at + size].view(np.int64 if self.dtype == _C.int64 else np.float64).copy()
+        return self.low, self.values.narrow(0, at, size).cpu().numpy().copy()
 
 
 def _window(low, high):

@@ -62,7 +62,8 @@ def scaled_mm(mat_a: Tensor, mat_b: Tensor, scale_a: Tensor | list[Tensor], scal
     mat_a [M, K], mat_b [K, N]: float8 dtypes. scale_a, scale_b: float32, or a list of one such tensor; of the shape that the recipe asks for:
     TensorWise: one element. RowWise: scale_a [M, 1], scale_b [1, N]. BlockWise1x128 for mat_a: [M, K / 128] and BlockWise128x128 for mat_b: [K / 128, N / 128], rounded up.
     scale_recipe_a, scale_recipe_b: a ScalingType, or a list of one. swizzle_a, swizzle_b: None or SwizzleType.NO_SWIZZLE, or a list of that.
-    bias [N] of output_dtype: float32, float16 or bfloat16. Sums are float32. use_fast_accum and contraction_dim change nothing.
+    bias [N] of output_dtype: float32, float16 or bfloat16. Sums are float32; use_fast_accum allows those of Hopper's matrix cores, which have some 13 bits and are
+    faster there. contraction_dim changes nothing.
     A GPU multiplies the codes if its matrix cores take both formats (nn.functional.scaled_mm on gfx942: fnuz; gfx950, gfx12, NVIDIA from sm_89: OCP), K and N are multiples of 16
     and there are no blocks; otherwise the matrices are decoded, which is exact, and multiplied. There are no gradients; pf.float8.Float8Linear trains.
     TypeError, ValueError; NotImplementedError for other recipes, swizzles and for operands that require a gradient."""
@@ -78,11 +79,11 @@ def scaled_mm(mat_a: Tensor, mat_b: Tensor, scale_a: Tensor | list[Tensor], scal
         if scale.numel() != 1 if wanted is None else tuple(scale.shape) != wanted:
             raise ValueError(f"scaled_mm: {name} does not fit its recipe; got shape {tuple(scale.shape)}; expected {wanted or 'one element'}")
         scales.append(scale)
-    return _C._scaled_mm(mat_a, mat_b, *scales, bias=bias, dtype=output_dtype)
+    return _C._scaled_mm(mat_a, mat_b, *scales, bias=bias, dtype=output_dtype, fast=use_fast_accum)
 
 
 def _scaled_mm(input, mat2, scale_a, scale_b, bias=None, scale_result=None, out_dtype=None, use_fast_accum=False):
     """torch._scaled_mm: scaled_mm whose recipes are known by the shapes of the scales. out_dtype: default bfloat16. NotImplementedError for scale_result."""
     if scale_result is not None:
         raise NotImplementedError("_scaled_mm: the result is no 8-bit float; got scale_result; expected None; hint: pf.float8.quantize the result")
-    return _C._scaled_mm(input, mat2, scale_a, scale_b, bias=bias, dtype=out_dtype or _C.bfloat16)
+    return _C._scaled_mm(input, mat2, scale_a, scale_b, bias=bias, dtype=out_dtype or _C.bfloat16, fast=use_fast_accum)

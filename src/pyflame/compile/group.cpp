@@ -39,8 +39,9 @@ bool may_open(GroupKind kind, OpId op, OpClass c) {
   return false;
 }
 
-bool may_join(GroupKind kind, OpClass c) {
-  (void)c;
+// first: the op of the group's first node.
+bool may_join(GroupKind kind, OpId first, OpId op, OpClass c) {
+  (void)first, (void)op, (void)c;
   switch (kind) {
 #define PATTERN(name, root, member, text) \
   case GroupKind::name:                   \
@@ -136,7 +137,7 @@ class Grouper {
     if (b.group.nodes.size() >= cuts_.most[first]) return refusal(first);
     if (b.group.nodes.size() >= kMaxNodes) return fmt::format("a kernel takes at most {} ops", kMaxNodes);
     if (!b.loop() && n.info().cls == OpClass::Reduce) return fmt::format("a {} does not reduce its own result", name);
-    if (!b.loop() && !may_join(GroupKind::Epilogue, n.info().cls))
+    if (!b.loop() && !may_join(GroupKind::Epilogue, root.op, n.op, n.info().cls))
       return fmt::format("a {} does not end with {}", name, op_name(n.op));
     const std::optional<Aligned> aligned = align(n, b.space, b.group.aligned);
     if (!aligned && b.space.dims == space_of(n))
@@ -152,7 +153,7 @@ class Grouper {
     const std::string name(op_name(n.op));
     if (may_fail(n)) return fmt::format("{} of integers may fail, so it runs alone", name);
     if (is_empty(n)) return fmt::format("{} has no elements here", name);
-    if (!may_join(GroupKind::Loop, n.info().cls)) return fmt::format("{} has a kernel of its own", name);
+    if (!may_open(GroupKind::Loop, n.op, n.info().cls)) return fmt::format("{} has a kernel of its own", name);
     return "";
   }
 
@@ -207,7 +208,7 @@ class Grouper {
     const Node& n = g_.nodes[id];
     const OpClass c = n.info().cls;
     auto [last, before] = dependencies(n);
-    if (fusible(id) && may_join(GroupKind::Loop, c) && !is_empty(n)) {
+    if (fusible(id) && may_open(GroupKind::Loop, n.op, c) && !is_empty(n)) {
       // If both operands come from loops, tries to merge these: the later loop moves into the earlier one if it depends
       // on nothing after that one, or the earlier one moves into the later one if nothing between them depends on it.
       if (before.valid() && is_elementwise(c)) {
@@ -270,7 +271,8 @@ class Grouper {
     Building& b = groups_[to];
     const Node& n = g_.nodes[id];
     const OpClass c = n.info().cls;
-    if (!has_room(b) || !may_join(b.loop() ? GroupKind::Loop : GroupKind::Epilogue, c)) return false;
+    if (!has_room(b) || !may_join(b.loop() ? GroupKind::Loop : GroupKind::Epilogue, b.group.root(g_).op, n.op, c))
+      return false;
     if (!b.loop() && c == OpClass::Reduce) return join_bias_gradient(id, to);
     std::optional<Fit> fits = fit(b, n);
     if (!fits) return false;

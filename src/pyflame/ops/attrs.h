@@ -53,10 +53,10 @@ struct MatmulAttrs {
   int64_t precision;  // of float32 on a GPU: MatmulPrecision
   PF_FIELDS("precision")
 };
-// The dtypes of codes of 8-bit floats, as numbers.
+// The dtypes of codes of 8-bit floats, as numbers. fast: sums may have fewer digits than float32 where that is faster.
 struct ScaledAttrs {
-  int64_t a, b;
-  PF_FIELDS("a,b")
+  int64_t a, b, fast;
+  PF_FIELDS("a,b,fast")
 };
 // Weights in GGUF's blocks: `type` is the number of their type. rows 0: rows of blocks; otherwise tiles of this many rows (tensor/weight_tiles.h).
 struct BlockAttrs {

@@ -188,8 +188,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  
 Tensor grouped_mm(const Tensor& a, const Tensor& b, const Tensor& ends = {});
 // a [M, K] b [K, N] of 8-bit floats, each times its scales, + bias [N], as float32, float16 or bfloat16 (scaled_mm.cpp). Scales are float32: of one
 // element; of rows, scale_a [M, 1] and scale_b [1, N]; or of blocks, scale_a [M, K / 128] and scale_b [K / 128, N / 128], rounded up. No gradients.
+// fast: sums may have fewer digits than float32 where that is faster, which is on Hopper's matrix cores.
 Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b,
-                 const Tensor& bias = {}, DTypeOpt dtype = {});
+                 const Tensor& bias = {}, DTypeOpt dtype = {}, bool fast = false);
 // To what float32 matrix products on a GPU may round their inputs: highest keeps float32; high and medium allow 10 bits
 // of fraction on GPUs whose matrix cores support it (TF32 on NVIDIA from sm_80, xf32 on gfx942). It holds for the whole
 // process and for ops called afterwards, gradients included. Other devices and dtypes ignore it.

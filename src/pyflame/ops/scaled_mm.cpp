@@ -50,16 +50,17 @@ Tensor decoded_product(const Tensor& a, const Tensor& b, DType dtype) {
 // Codes with contiguous rows, as uint8.
 Tensor codes_by_rows(const Tensor& x) { return as_codes(contiguous(x)); }
 
-Tensor product_of_codes(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b, DType dtype) {
+Tensor product_of_codes(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b, DType dtype,
+                        bool fast) {
   const Tensor columns = transpose(codes_by_rows(transpose(b, 0, 1)), 0, 1);
   return emit(OpId::scaled_mm, {codes_by_rows(a), columns, scale_a, scale_b}, Dims{a.size(0), b.size(1)}, dtype,
-              ScaledAttrs{static_cast<int64_t>(a.dtype()), static_cast<int64_t>(b.dtype())});
+              ScaledAttrs{static_cast<int64_t>(a.dtype()), static_cast<int64_t>(b.dtype()), fast ? 1 : 0});
 }
 
 }  // namespace
 
 Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b, const Tensor& bias,
-                 DTypeOpt wanted) {
+                 DTypeOpt wanted, bool fast) {
   for (const Tensor* t : {&a, &b, &scale_a, &scale_b}) check_defined(kOp, *t);
   check_same_device(kOp, {a, b, scale_a, scale_b, bias});
   PF_CHECK(is_float8(a.dtype()) && is_float8(b.dtype()), Type,
@@ -97,10 +98,10 @@ Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const 
   } else if (find_backend(a.device().type)->multiplies_float8(a.device().index, a.dtype(), b.dtype()) &&
              k % kAlignment == 0 && n % kAlignment == 0) {
     if (whole) {
-      out = product_of_codes(a, b, one_number(scale_a), one_number(scale_b), dtype);
+      out = product_of_codes(a, b, one_number(scale_a), one_number(scale_b), dtype, fast);
     } else {
       const Tensor one = ones({1}, DType::float32, a.device());
-      const Tensor product = product_of_codes(a, b, one, one, DType::float32);
+      const Tensor product = product_of_codes(a, b, one, one, DType::float32, fast);
       out = cast(mul(mul(product, scale_a), scale_b), dtype);
     }
   } else {

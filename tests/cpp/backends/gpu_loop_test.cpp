@@ -433,6 +433,13 @@ TEST(GpuLoop, SourcesForOtherCompilers) {
     write_shapes("centred_group_" + name, centred_loop(d, {4096, 4096}));
   }
   write_text("interpreter", gpu::interpreter_source());
+  write("transpose_uint8", copy(DType::uint8, DType::uint8, {1024, 512}, {1, 1024}));
+  for (const OpId op :
+       {OpId::to_float8_e4m3fn, OpId::to_float8_e5m2, OpId::to_float8_e4m3fnuz, OpId::to_float8_e5m2fnuz}) {
+    LoopByHand codes({1 << 20}, 1);
+    codes.add(op, Role::Map, {codes.tensor(DType::float32, {1 << 20})}, codes.tensor(DType::uint8, {1 << 20}));
+    write(std::string(op_name(op)), codes.plan());
+  }
   write("cast_float32_bfloat16", copy(DType::float32, DType::bfloat16, {1 << 20}, {1}));
   write("sum_int8", reduction(OpId::sum, DType::int8, DType::int64, {64, 1 << 20}, 1, true));
   write("any_columns", reduction(OpId::any, DType::bool_, DType::bool_, {4096, 100}, 1, false));

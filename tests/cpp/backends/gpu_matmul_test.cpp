@@ -258,7 +258,7 @@ TEST_F(OnGpuMatmul, CodesOf8BitFloatsTimesScales) {
   const float scale[] = {0.5F, 0.25F};
   const Tensor scale_a = from_host(scale, {1}, DType::float32, gpu_),
                scale_b = from_host(scale + 1, {1}, DType::float32, gpu_);
-  const auto attrs = [](DType a, DType b) { return ScaledAttrs{static_cast<int64_t>(a), static_cast<int64_t>(b)}; };
+  const auto attrs = [](DType a, DType b) { return ScaledAttrs{static_cast<int64_t>(a), static_cast<int64_t>(b), 0}; };
   for (const auto& [m, k, n] : {std::array<int64_t, 3>{48, 64, 32}, {5, 7, 3}, {130, 100, 70}})
     for (const DType first : {DType::float8_e4m3fn, DType::float8_e5m2})
       for (const DType result : {DType::float32, DType::bfloat16}) {

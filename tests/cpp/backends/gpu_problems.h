@@ -483,7 +483,7 @@ class GpuProblems {
     const DType result = dtype_ == DType::float64 ? DType::float32 : dtype_;
     for (const auto& [what, first] : {std::pair<const char*, int64_t>{"", wide}, {"gradient", narrow}})
       add(OpId::scaled_mm, what, {tensor(DType::uint8, {128, 256}), columns, scale, scale}, {tensor(result, {128, 96})},
-          ScaledAttrs{first, wide});
+          ScaledAttrs{first, wide, 0});
   }
   // Few and many rows in a group, and groups that divide a sum.
   void groups() {

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "settings.h"
@@ -31,7 +32,7 @@ int hiprtcDestroyProgram(void**);
 namespace {
 
 constexpr int kFine = 0, kInvalid = 3, kNotSupported = 7;
-constexpr int kFloat = 0, kDouble = 1, kHalf = 2, kBrain = 14;
+constexpr int kFloat = 0, kDouble = 1, kHalf = 2, kBrain = 14, kWide8 = 1000, kNarrow8 = 1001;  // the last two: FNUZ
 constexpr int kPlain = 111, kTransposed = 112;
 enum Attribute {
   transA = 0,
@@ -39,6 +40,8 @@ enum Attribute {
   epilogue = 2,
   bias = 3,
   biasType = 4,
+  scaleA = 5,
+  scaleB = 6,
   aux = 10,
   auxPitch = 11,
   auxStride = 12
@@ -47,7 +50,7 @@ enum Attribute {
 // What both sides of the launch read.
 #define PRODUCT_FIELDS                                                                                 \
   long long m, n, k, a_row, a_col, b_row, b_col, c_col, aux_col, a_batch, b_batch, c_batch, aux_batch; \
-  int type, epilogue;                                                                                  \
+  int type, type_a, type_b, epilogue;                                                                  \
   double alpha, beta;
 struct Product {
   PRODUCT_FIELDS
@@ -62,6 +65,14 @@ static double get(const void* at, int type, long long i) {
   if (type == 1) return ((const double*)at)[i];
   if (type == 0) return ((const float*)at)[i];
   if (type == 2) return (double)((const _Float16*)at)[i];
+  if (type >= 1000) {  // E4M3 and E5M2, FNUZ
+    const int code = ((const unsigned char*)at)[i], fraction = type == 1000 ? 3 : 2, bias = type == 1000 ? 8 : 16;
+    const int exponent = (code & 127) >> fraction, digits = code & ((1 << fraction) - 1);
+    if (code == 128) return __builtin_nan("");
+    const double size = exponent == 0 ? __builtin_ldexp(digits, 1 - bias - fraction)
+                                      : __builtin_ldexp(digits + (1 << fraction), exponent - bias - fraction);
+    return code > 127 ? -size : size;
+  }
   const unsigned bits = (unsigned)((const unsigned short*)at)[i] << 16;
   float f;
   __builtin_memcpy(&f, &bits, 4);
@@ -77,19 +88,21 @@ static void put(void* at, int type, long long i, double x) {
   __builtin_memcpy(&bits, &f, 4);
   ((unsigned short*)at)[i] = (unsigned short)(x != x ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
-PF_KERNEL(64) lt(const void* a, const void* b, const void* c, void* d, void* bias, void* aux, Product p) {
+PF_KERNEL(64) lt(const void* a, const void* b, const void* c, void* d, void* bias, void* aux, const float* of_a,
+                 const float* of_b, Product p) {
   const long long j = emulated.group[0], z = emulated.group[1];
   const int e = p.epilogue;
   for (long long i = emulated.thread; i < p.m; i += 64) {
     double x = 0, sum_a = 0, sum_b = 0;
     for (long long k = 0; k < p.k; ++k) {
-      const double l = get(a, p.type, z * p.a_batch + i * p.a_row + k * p.a_col);
-      const double r = get(b, p.type, z * p.b_batch + k * p.b_row + j * p.b_col);
+      const double l = get(a, p.type_a, z * p.a_batch + i * p.a_row + k * p.a_col);
+      const double r = get(b, p.type_b, z * p.b_batch + k * p.b_row + j * p.b_col);
       x += l * r, sum_a += l, sum_b += r;
     }
     if (e == 256 && j == 0) put(bias, p.type, i, sum_a);
     if (e == 512 && i == 0) put(bias, p.type, j, sum_b);
     x *= p.alpha;
+    if (p.type_a >= 1000) x *= (double)*of_a * *of_b;
     const long long at = z * p.c_batch + i + j * p.c_col, kept = z * p.aux_batch + i + j * p.aux_col;
     if (p.beta != 0) x += p.beta * get(c, p.type, at);
     if ((e & 4) && e != 192) x += get(bias, p.type, i);
@@ -126,7 +139,8 @@ const std::set<int64_t> kEpilogues = {1, 2, 4, 6, 32, 36, 160, 164, 192, 256, 51
 bool has_bias(int64_t e) { return e == 256 || e == 512 || ((e & 4) && e != 192); }
 bool has_aux(int64_t e) { return e == 160 || e == 164 || e == 192; }
 
-size_t width(int type) { return type == kDouble ? 8 : type == kFloat ? 4 : 2; }
+bool is_float8(int type) { return type == kWide8 || type == kNarrow8; }
+size_t width(int type) { return type == kDouble ? 8 : type == kFloat ? 4 : is_float8(type) ? 1 : 2; }
 
 // 0 where the description holds together.
 int check(const Desc& p, const Layout& a, const Layout& b, const Layout& c, const Layout& d, Product* out) {
@@ -137,10 +151,17 @@ int check(const Desc& p, const Layout& a, const Layout& b, const Layout& c, cons
   const int64_t kb = tb == kPlain ? b.rows : b.cols, n = tb == kPlain ? b.cols : b.rows;
   if (k != kb || d.rows != m || d.cols != n || c.rows != m || c.cols != n || c.ld != d.ld) return kInvalid;
   for (const Layout* l : {&a, &b, &c, &d})
-    if (l->ld < l->rows || l->type != a.type || l->batches != a.batches) return kInvalid;
+    if (l->ld < l->rows || l->batches != a.batches) return kInvalid;
+  if (c.type != d.type || is_float8(d.type)) return kInvalid;
+  if (is_float8(a.type)) {
+    if (!is_float8(b.type) || d.type == kDouble || !p.get(scaleA, 0) || !p.get(scaleB, 0)) return kInvalid;
+    if (k % 16 != 0 || m % 16 != 0 || (e != 1 && e != 4)) return kNotSupported;
+  } else if (b.type != a.type || d.type != a.type || p.get(scaleA, 0) || p.get(scaleB, 0)) {
+    return kInvalid;
+  }
   const bool wide = a.type == kDouble;
   if (wide != (p.compute == 7) || wide != (p.scale == 1)) return kInvalid;
-  if (has_bias(e) && (!p.get(bias, 0) || p.get(biasType, a.type) != a.type)) return kInvalid;
+  if (has_bias(e) && (!p.get(bias, 0) || p.get(biasType, d.type) != d.type)) return kInvalid;
   if (has_aux(e) && (!p.get(aux, 0) || p.get(auxPitch, 0) < m || p.get(auxPitch, 0) % 8 != 0)) return kInvalid;
   if (has_aux(e) && a.batches > 1 && p.get(auxStride, 0) < p.get(auxPitch, 0) * n) return kInvalid;
   if (e != 1 && wide) return kNotSupported;
@@ -159,7 +180,9 @@ int check(const Desc& p, const Layout& a, const Layout& b, const Layout& c, cons
           b.stride,
           d.stride,
           p.get(auxStride, 0),
+          d.type,
           a.type,
+          b.type,
           static_cast<int>(e),
           1,
           0};
@@ -218,13 +241,15 @@ EXPORT hipblasLtMatmulDescSetAttribute(void* desc, int attribute, const void* va
     case biasType: return take<int32_t>(set, attribute, value, bytes);
     case bias:
     case aux:
+    case scaleA:
+    case scaleB:
     case auxPitch:
     case auxStride: return take<int64_t>(set, attribute, value, bytes);
     default: return kInvalid;
   }
 }
 EXPORT hipblasLtMatrixLayoutCreate(void** out, int type, uint64_t rows, uint64_t cols, int64_t ld) {
-  if (type != kFloat && type != kDouble && type != kHalf && type != kBrain) return kInvalid;
+  if (type != kFloat && type != kDouble && type != kHalf && type != kBrain && !is_float8(type)) return kInvalid;
   *out = new Layout{type, static_cast<int64_t>(rows), static_cast<int64_t>(cols), ld};
   return kFine;
 }
@@ -279,8 +304,9 @@ EXPORT hipblasLtMatmul(void* handle, void* desc, const void* alpha, const void* 
   if (const int bad = check(described, first, *static_cast<Layout*>(b_layout), *static_cast<Layout*>(c_layout),
                             *static_cast<Layout*>(d_layout), &p))
     return bad;
-  for (const void* at : {a, b, c, static_cast<const void*>(d)})
-    if (!at || reinterpret_cast<uintptr_t>(at) % width(p.type) != 0) return kInvalid;
+  for (const auto& [at, type] :
+       {std::pair{a, p.type_a}, {b, p.type_b}, {c, p.type}, {static_cast<const void*>(d), p.type}})
+    if (!at || reinterpret_cast<uintptr_t>(at) % width(type) != 0) return kInvalid;
   const auto number = [&](const void* at) {
     return p.type == kDouble ? *static_cast<const double*>(at) : double{*static_cast<const float*>(at)};
   };
@@ -294,7 +320,9 @@ EXPORT hipblasLtMatmul(void* handle, void* desc, const void* alpha, const void* 
   // A pointer that the kernel does not use still is one into device memory.
   void* added = has_bias(p.epilogue) ? reinterpret_cast<void*>(described.get(bias, 0)) : d;
   void* kept = has_aux(p.epilogue) ? reinterpret_cast<void*>(described.get(aux, 0)) : d;
-  void* parameters[] = {&a, &b, &c, &d, &added, &kept, &p, nullptr};
+  void* of_a = is_float8(p.type_a) ? reinterpret_cast<void*>(described.get(scaleA, 0)) : d;
+  void* of_b = is_float8(p.type_a) ? reinterpret_cast<void*>(described.get(scaleB, 0)) : d;
+  void* parameters[] = {&a, &b, &c, &d, &added, &kept, &of_a, &of_b, &p, nullptr};
   if (p.m * p.n == 0) return kFine;
   return hipModuleLaunchKernel(static_cast<Handle*>(handle)->kernel, static_cast<unsigned>(p.n),
                                static_cast<unsigned>(first.batches), 1, 64, 1, 1, 0, stream, parameters, nullptr);
@@ -344,7 +372,7 @@ int getAllAlgos(void* handle, GemmType kind, hipblasOperation_t op_a, hipblasOpe
                 hipDataType b, hipDataType c, hipDataType d, hipblasComputeType_t compute, Results& results) {
   const bool wide = a == kDouble;
   if (!handle || kind != GemmType::gemm || (op_a != kPlain && op_a != kTransposed) ||
-      (op_b != kPlain && op_b != kTransposed) || a != b || c != d || wide != (compute == 7))
+      (op_b != kPlain && op_b != kTransposed) || (a != b && !is_float8(a)) || c != d || wide != (compute == 7))
     return kInvalid;
   std::vector<int> numbers;
   for (int i = kFirstSolution; i <= last_solution(); ++i) numbers.push_back(i);

@@ -84,6 +84,14 @@ def _conversions():
                    lambda pf, x, name=name: (x * 0.37).to(getattr(pf, name)).to(pf.float32) * 2, lambda x, name=name: table(name)[encoded(name, np.float32(x) * np.float32(0.37))] * 2, composed=True, c=1)  # fmt: skip
 
 
+def _transposed():
+    # Whole and partial tiles, a matrix with space between its rows, and sizes that other kernels take.
+    for shape, part in (((272, 144), None), ((64, 64), None), ((128, 400), 256), ((65, 96), None), ((160, 128), 144)):
+        columns = slice(None) if part is None else slice(16, 16 + part) if part + 16 <= shape[1] else slice(0, part)
+        yield Case(f"transposed-codes-{label(shape)}{'' if part is None else f'-{part}'}", ("contiguous",), ("cast",), (Spec(shape, "uint8", all_codes),),
+                   lambda pf, x, columns=columns: x.view(pf.float8_e4m3fn)[:, columns].t().contiguous().view(pf.uint8), lambda x, columns=columns: np.ascontiguousarray(x[:, columns].T), out="uint8", composed=True)  # fmt: skip
+
+
 def _product(names, dtype, shapes, scales):
     (m, k), n = shapes
     sizes = {"whole": ((), ()), "rows": ((m, 1), (1, n)), "blocks": ((m, -(-k // 128)), (-(-k // 128), -(-n // 128)))}[scales]
@@ -125,4 +133,4 @@ def cases():
                 products.append(_product(names, dtype, ((48, 64), 32), "whole"))
         for scales in ("whole", "rows", "blocks"):
             products += [_product((wide_format, wide_format), "bfloat16", shapes, scales) for shapes in (((32, 256), 160), ((5, 7), 3), ((0, 16), 16), ((3, 0), 16))]
-    return [*_conversions(), *products]
+    return [*_conversions(), *_transposed(), *products]

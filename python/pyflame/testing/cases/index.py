@@ -183,6 +183,7 @@ def _bin_sums(values, weights, scale, divide, start, bins):
 def _binned():
     far = lambda rng, shape: np.where(rng.random(shape) < 0.02, 1e7, np.round(rng.standard_normal(shape) * 30, 1))  # noqa: E731
     runs = lambda rng, shape: np.cumsum(rng.integers(-1, 2, shape)) * 0.25  # noqa: E731
+    slow = lambda rng, shape: np.cumsum(rng.random(shape) < 0.02) * 0.25  # noqa: E731
     halves = lambda rng, shape: rng.integers(-90, 90, shape) / 2  # noqa: E731
     spoiled = lambda rng, shape: np.where(rng.random(shape) < 0.01, rng.choice([np.nan, np.inf, -np.inf, 1e300, 2.0**50], shape), halves(rng, shape))  # noqa: E731
     few, many = integers(0, 1000), integers(0, 2**40)
@@ -192,6 +193,9 @@ def _binned():
     table = [
         ("shared", 5000, far, "float64", few, "int64", 10.0, False, -600, 1200),
         ("runs", 3001, runs, "float64", many, "int64", 4.0, False, -200, 400),
+        ("slow", 9001, slow, "float64", few, "int64", 4.0, False, -10, 400),
+        ("slow-many", 4099, slow, "float64", many, "int64", 4.0, False, -10, 60),
+        ("slow-global", 9001, slow, "float32", few, "int32", 4.0, False, -10, 40000),
         ("halves", 700, halves, "float64", few, "int64", 1.0, False, -45, 91),
         ("divided", 1000, far, "float64", few, "int32", 0.3, True, -400, 800),
         ("global", 3000, far, "float64", many, "int64", 100.0, False, -20000, 40000),

@@ -39,6 +39,7 @@ const BlasNumbers kCudaBlas = {
     .desc_argument_stride = 13,
     .desc_scale_a = 17,
     .desc_scale_b = 18,
+    .desc_fast_sums = 25,
     .layout_batch_count = 5,
     .layout_batch_stride = 6,
     .preference_workspace = 1,

@@ -38,6 +38,7 @@ const BlasNumbers kRocmBlas = {
     .desc_argument_stride = 12,
     .desc_scale_a = 5,
     .desc_scale_b = 6,
+    .desc_fast_sums = -1,
     .layout_batch_count = 0,
     .layout_batch_stride = 1,
     .preference_workspace = 1,

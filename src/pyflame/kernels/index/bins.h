@@ -2,20 +2,31 @@
 // number. Elements outside of the window are not added; the statistics say so.
 //
 // Integers are added by atomics, whose order is of no importance: into sums of the workgroup, in shared memory, where the window fits into it,
-// otherwise into the result. Neighbours in the same bin are added up first: values that follow each other are often close, and atomics on one
-// address wait for each other. Floats are added in the order of the elements of a part, then in the order of the parts.
+// otherwise into the result. Neighbours in the same bin are added up first, within a lane and then among the lanes of a wave: values that follow
+// each other are often close, and atomics on one address wait for each other. Floats are added in the order of the elements of a part, then in the
+// order of the parts.
 #pragma once
 
 namespace pf {
 
 #ifdef PF_ON_DEVICE
 
+PF_DEVICE i64 bits_of_double(double x) {
+  union {
+    double x;
+    i64 bits;
+  } u{x};
+  return u.bits;
+}
+
 // Whether an element can be used, and its bin. NaN is not below anything.
 template <class V, bool kDivide>
 PF_DEVICE bool bin_of(double value, V weight, const BinShape& p, i64& bin) {
   const double at = kDivide ? value / p.scale : value * p.scale;
   if (!(at > -1125899906842624.0 && at < 1125899906842624.0)) return false;  // 2^50
-  bin = (i64)m_rint(at);
+  // The last digit of 1.5 * 2^52 is worth 1, so the sum is rounded to an integer, and its bits count up from those of this number. GPUs convert
+  // between double and integers of 64 bits at a small part of the rate at which they add.
+  bin = bits_of_double(at + 6755399441055744.0) - 0x4338000000000000;
   if constexpr (is_floating<V>::value) return weight >= (V)0 && weight - weight == (V)0;
   else return weight >= (V)0;
 }
@@ -53,32 +64,42 @@ struct GlobalSums {
   PF_DEVICE void add(i64 at, u64 x) const { atomic_add(sums + at, x); }
 };
 
-// Adds up neighbours in the same bin.
-template <class Sums>
-struct BinRun {
-  const Sums& sums;
-  const i64 bins;
-  i64 at = -1;
-  u64 sum = 0;
-  PF_DEVICE BinRun(const Sums& s, i64 n) : sums(s), bins(n) {}
-  PF_DEVICE void add(i64 here, u64 weight) {
-    if (here != at) {
-      end();
-      at = here, sum = 0;
-    }
-    sum += weight;
+// The sum over the lanes from this one to the one before `end`. T holds the sum of all lanes. All lanes of the wave must call this.
+template <class T>
+PF_DEVICE T over_run(T x, int end) {
+  for (int step = 1; step < kWave && ballot(lane() + step < end) != 0; step *= 2) {
+    const int from = lane() + step;
+    const T other = from_lane(x, from < kWave ? from : kWave - 1);
+    if (from < end) x += other;
   }
-  PF_DEVICE void end() const {
-    if (at >= 0 && at < bins) sums.add(at, sum);
-  }
-};
+  return x;
+}
 
-// kWide: the operands are contiguous and aligned to 16 bytes. A thread takes pairs of neighbours, and adjacent threads take adjacent pairs.
+// Adds the sum of each lane to its bin; -1: to none. Of adjacent lanes with the same bin the first one adds for all. All lanes of the wave must call this.
+template <class Sums>
+PF_DEVICE void add_of_lanes(const Sums& sums, int bin, u64 sum) {
+  const int before = from_lane(bin, lane() > 0 ? lane() - 1 : 0);
+  const bool leads = lane() == 0 || bin != before;
+  const u64 leaders = ballot(leads);
+  if (leaders != ~(u64)0 >> (64 - kWave)) {
+    const u64 later = leaders >> lane() >> 1;
+    const int end = later == 0 ? kWave : lane() + 1 + count_bits((later & (0 - later)) - 1);
+    // A wave has at most 64 lanes.
+    if (ballot(sum >> 26 != 0) == 0) sum = over_run((u32)sum, end);
+    else sum = over_run(sum, end);
+  }
+  if (leads && bin >= 0) sums.add(bin, sum);
+}
+
+// kWide: the operands are contiguous and aligned to 16 bytes. A thread takes pairs of neighbours, and adjacent threads take adjacent pairs. A workgroup
+// takes tiles that follow each other, which have fewer bins than tiles from everywhere.
 template <class S, class W, bool kDivide, bool kWide, int kThreads, class Sums>
 PF_DEVICE void add_all(const S* values, const W* weights, const Sums& sums, BinStats* stats, const BinShape& p) {
   constexpr int kPairs = 2, kTile = 2 * kPairs * kThreads;
   BinRange range;
-  for (i64 tile = (i64)group().x * kTile; tile < p.count; tile += (i64)groups().x * kTile) {
+  const i64 tiles = (p.count + kTile - 1) / kTile, each = (tiles + groups().x - 1) / groups().x * kTile;
+  const i64 begin = (i64)group().x * each, stop = minimum<i64>(p.count, begin + each);
+  for (i64 tile = begin; tile < stop; tile += kTile) {
     const i64 first = tile + 2 * (i64)thread();
     Vec<S, 2> value[kPairs];
     Vec<W, 2> weight[kPairs];
@@ -98,19 +119,23 @@ PF_DEVICE void add_all(const S* values, const W* weights, const Sums& sums, BinS
     }
 #pragma unroll
     for (int k = 0; k < kPairs; ++k) {
-      BinRun<Sums> run(sums, p.bins);
+      int at[2];
+      u64 sum[2];
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        if (!whole && first + 2 * k * kThreads + j >= p.count) break;
+        at[j] = -1, sum[j] = 0;
+        if (!whole && first + 2 * k * kThreads + j >= p.count) continue;
         i64 bin;
         if (bin_of<W, kDivide>((double)value[k][j], weight[k][j], p, bin)) {
           range.add(bin, (i64)weight[k][j]);
-          run.add(bin - p.start, (u64)weight[k][j]);
+          if (bin >= p.start && bin - p.start < p.bins) at[j] = (int)(bin - p.start), sum[j] = (u64)weight[k][j];
         } else {
           ++range.unusable;
         }
       }
-      run.end();
+      if (at[0] == at[1]) sum[1] += sum[0];
+      else if (at[0] >= 0) sums.add(at[0], sum[0]);
+      add_of_lanes(sums, at[1], sum[1]);
     }
   }
   range.store<kThreads>(stats + group().x);

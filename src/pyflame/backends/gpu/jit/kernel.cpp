@@ -55,6 +55,9 @@ bool calls_special(std::string_view text) {
   return false;
 }
 
+// Whether a text rounds to 8-bit floats, which the GPU may have instructions for.
+bool rounds_to_float8(std::string_view text) { return text.find("pf::to_float8_") != text.npos; }
+
 std::string entry_of(std::string_view source) { return word_at(source, source.find(") ", source.rfind(kEntry)) + 2); }
 
 }  // namespace
@@ -71,6 +74,7 @@ std::string kernel_source(std::initializer_list<const char*> files, unsigned thr
     if (!device_source("kernels/" + arguments).empty()) source += fmt::format("{}{}\"\n", kSourceLine, arguments);
     source += fmt::format("{}{}\"\n", kSourceLine, file);
   }
+  if (rounds_to_float8(body)) source += fmt::format("{}device/float8.h\"\n", kSourceLine);
   if (calls_special(body) || calls_special(before))
     for (const char* file : {"device/special_fits.h", "device/special.h"})
       source += fmt::format("{}{}\"\n", kSourceLine, file);

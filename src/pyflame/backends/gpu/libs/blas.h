@@ -51,6 +51,7 @@ struct BlasNumbers {
   int desc_trans_a, desc_trans_b, desc_epilogue, desc_bias, desc_bias_type;
   int desc_argument, desc_argument_pitch, desc_argument_stride;  // of the activation's argument: "EPILOGUE_AUX"
   int desc_scale_a, desc_scale_b;                                // pointers to the scales of 8-bit floats
+  int desc_fast_sums;  // a byte, whether sums of 8-bit floats may have fewer digits; -1: the library has one kind
   int layout_batch_count, layout_batch_stride;
   int preference_workspace;
   int preference_alignment_a;  // then b, c, d; -1: the library does not use it

@@ -95,6 +95,8 @@ class LibraryProduct final : public Executable {
       type_a = data_type(static_cast<DType>(codes.a)), type_b = data_type(static_cast<DType>(codes.b));
       scale_a_ = p.root().ins[2].binding, scale_b_ = p.root().ins[3].binding;
       point(numbers_.desc_scale_a, somewhere), point(numbers_.desc_scale_b, somewhere);
+      if (const int8_t fast = codes.fast != 0 ? 1 : 0; fast != 0 && numbers_.desc_fast_sums >= 0)
+        check(library_.matmul_set(desc_, numbers_.desc_fast_sums, &fast, sizeof fast), "fast sums");
     }
     types_ = {type_b, type_a, type};
     lay(0, type_b, first, g.b_batch);

@@ -232,7 +232,8 @@ void KernelText::need_alignment(size_t access, int64_t n) {
   kernel_.aligned.push_back({a.binding, bytes});
 }
 
-LoopKernel KernelText::finish(const Expressions& expressions, const std::string& body, std::array<unsigned, 3> grid) {
+LoopKernel KernelText::finish(const Expressions& expressions, const std::string& body, std::array<unsigned, 3> grid,
+                              std::initializer_list<const char*> files) {
   std::string head;
   const auto add = [&](const std::vector<LoopArgument>& list, const char* type, const char* prefix) {
     for (size_t i = 0; i < list.size(); ++i) head += fmt::format("{} {}{}, ", type, prefix, i);
@@ -246,7 +247,7 @@ LoopKernel KernelText::finish(const Expressions& expressions, const std::string&
   add(dividers_, "D", "d");
   if (!head.empty()) head.resize(head.size() - 2);
   kernel_.source = kernel_source(
-      {"device/divider.h", "loop/loop.h"}, kGroupThreads, fmt::format("({}) {{\n{}}}", head, body),
+      files, kGroupThreads, fmt::format("({}) {{\n{}}}", head, body),
       geometry_.wide() ? "typedef pf::i64 I; typedef pf::WideDivider D;" : "typedef pf::u32 I; typedef pf::Divider D;",
       geometry_.name());
   kernel_.grid = grid;

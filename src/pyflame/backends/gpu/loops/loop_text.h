@@ -73,7 +73,9 @@ class KernelText {
   bool neighbours(size_t access, int64_t n) const;
   void need_alignment(size_t access, int64_t n);
 
-  LoopKernel finish(const Expressions& expressions, const std::string& body, std::array<unsigned, 3> grid);
+  // files: what the text needs besides the files of all kernels.
+  LoopKernel finish(const Expressions& expressions, const std::string& body, std::array<unsigned, 3> grid,
+                    std::initializer_list<const char*> files = {"device/divider.h", "loop/loop.h"});
 
  private:
   // The strides of an access as text. Accesses with equal strides share their arguments, so that they need fewer

@@ -192,10 +192,36 @@ class Tile {
   bool fits_ = false;
 };
 
+// A copy of a matrix of bytes that is read along its other dim (kernels/loop/bytes.h).
+std::optional<LoopKernel> bytes_kernel(const Problem& p, const Geometry& g, const std::vector<Dim>& dims) {
+  constexpr int64_t kUnit = 16, kLeast = 64, kSide = 128;
+  if (p.size() != 1 || p.root().op != OpId::cast || dims.size() != 2) return std::nullopt;
+  const Operand &in = p.root().ins[0], &out = p.root().outs[0];
+  if (in.is_param || in.dtype != out.dtype || dtype_size(out.dtype) != 1) return std::nullopt;
+  const size_t from = g.access(in), to = g.access(out);
+  const Dim &row = dims[0], &column = dims[1];
+  if (row.strides[from] != 1 || column.strides[to] != 1) return std::nullopt;
+  const int64_t from_pitch = column.strides[from], to_pitch = row.strides[to];
+  for (const int64_t size : {row.size, column.size})
+    if (size < kLeast || size % kUnit != 0) return std::nullopt;
+  if (from_pitch < row.size || from_pitch % kUnit != 0 || to_pitch % kUnit != 0) return std::nullopt;
+  KernelText text(g, {}, dims);
+  text.need_alignment(from, kUnit), text.need_alignment(to, kUnit);
+  const std::string body =
+      fmt::format("  pf::transpose_bytes<I, {}>((const pf::u8*){}, (pf::u8*){}, {}, {}, {}, {});\n", kGroupThreads,
+                  text.pointer(in.binding), text.pointer(out.binding), text.number(row.size), text.number(column.size),
+                  text.number(from_pitch), text.number(to_pitch));
+  const int64_t tiles = ceil_div(row.size, kSide) * ceil_div(column.size, kSide);
+  return text.finish(Expressions(p, nullptr), body, {static_cast<unsigned>(std::min<int64_t>(tiles, 1 << 30)), 1, 1},
+                     {"device/divider.h", "device/permute.h", "loop/bytes.h"});
+}
+
 }  // namespace
 
 std::optional<LoopKernel> tile_kernel(const Problem& p, const Geometry& g, std::vector<Dim> dims, bool vectors,
                                       int64_t side) {
+  if (vectors && side == 0)
+    if (auto bytes = bytes_kernel(p, g, dims)) return bytes;
   Tile t(p, g, std::move(dims), vectors, side);
   if (!t.fits()) return std::nullopt;
   return t.kernel();

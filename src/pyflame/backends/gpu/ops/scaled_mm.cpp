@@ -48,7 +48,12 @@ class ScaledProduct final : public Executable {
 Refusal accepts_scaled(const Problem& p) {
   const Product g(p.root());
   if (auto no = library_refuses(p, g)) return no;
+  if (auto no = library_refuses_epilogue(p)) return no;
   return library_has_no_kernel(p);
+}
+Refusal accepts_alone(const Problem& p) {
+  if (p.size() > 1) return "it computes nothing behind its product";
+  return std::nullopt;
 }
 std::unique_ptr<Executable> make_scaled(const Problem& p) { return make_library(p); }
 std::unique_ptr<Executable> make_algorithm_of_scaled(const Problem& p, const std::string& algorithm) {
@@ -56,7 +61,7 @@ std::unique_ptr<Executable> make_algorithm_of_scaled(const Problem& p, const std
 }
 constexpr LibraryConfigurations kScaledAlgorithms{library_algorithms, make_algorithm_of_scaled, enumerate_library};
 constexpr Impl kScaled[] = {{"gpu.blas", accepts_scaled, make_scaled, &kScaledAlgorithms},
-                            {"gpu.scaled_mm", accepts_all, make_of<ScaledProduct>}};
+                            {"gpu.scaled_mm", accepts_alone, make_of<ScaledProduct>}};
 
 }  // namespace
 
