@@ -20,13 +20,15 @@ namespace {
 constexpr int64_t kMostElements = 256, kLeastElements = 64, kMostCorners = 32;
 constexpr int64_t kMostRows = 48, kLeastRows = 8;  // of attention
 constexpr int64_t kMostHeads = 4;                  // of keys, in its gradient
+constexpr int64_t kFewest = 4;                     // elements or rows, however long they are
 constexpr int64_t kUsualWork = int64_t{1} << 24;   // multiplications
-constexpr int64_t kMostWork = int64_t{1} << 26;    // with those of elements that are added
+constexpr int64_t kMostWork = int64_t{1} << 26;    // unless kFewest take more
 constexpr int64_t kMostBytes = int64_t{1} << 30;   // of a device's memory that are copied to the host
 
-// How many of this size, each with so much work.
+// How many of this size, each with so much work. Long ones are fewer, but there are always some.
 int64_t affordable(int64_t most, int64_t least, int64_t work) {
-  return std::clamp(kUsualWork / std::max<int64_t>(1, work), least, most);
+  const int64_t each = std::max<int64_t>(1, work);
+  return std::clamp(kUsualWork / each, std::min(least, std::max(kFewest, kMostWork / each)), most);
 }
 
 // A corner: the last place of some of the dims, and the first one of the others. `which` has a bit for each dim that has two places, the last one first.
@@ -85,9 +87,11 @@ bool is_bounded(double value, double allowed, DType d) {
 
 class List {
  public:
-  void add(const Operand& o, const Dims& index, double value, double allowed) {
+  void add(const Operand& o, const Dims& index, double value, double allowed) { add(o, index, value, allowed, index); }
+  // `shown`: the index as users know it.
+  void add(const Operand& o, const Dims& index, double value, double allowed, const Dims& shown) {
     if (is_bounded(value, allowed, o.dtype))
-      all_.push_back({o.binding, o.dtype, offset_of(index, o.strides), index, value, allowed});
+      all_.push_back({o.binding, o.dtype, offset_of(index, o.strides), shown, value, allowed});
   }
   std::vector<SampledElement> take() { return std::move(all_); }
 
@@ -163,7 +167,7 @@ class SampledProduct {
         double spread = 0;
         for (const auto& o : others) spread = wider(spread, o[n][i] - exact[n][i]);
         const double units = is_float(out.dtype) ? 2 * unit_in_last_place(exact[n][i], out.dtype) : 0;
-        list.add(out, at_[i], exact[n][i], 2 * spread + units + roundings[n][i]);
+        list.add(out, epilogue_.from_product(at_[i]), exact[n][i], 2 * spread + units + roundings[n][i], at_[i]);
       }
     }
   }
@@ -245,30 +249,35 @@ std::optional<Sampled> sampled_of(const Problem& p) {
   return s.epilogue ? std::optional(std::move(s)) : std::nullopt;
 }
 
-// Counts so many multiplications more. false: they are too many.
-bool afford(int64_t& work, int64_t times, int64_t each, int64_t most = kMostWork) {
-  if (times > (most - std::min(most, work)) / std::max<int64_t>(1, each)) return false;
-  work += times * each;
-  return true;
-}
+// Multiplications so far, and how many there may be.
+struct Cost {
+  int64_t done = 0, most = kMostWork;
+  // Counts so many more. false: they are too many.
+  bool afford(int64_t times, int64_t each, int64_t limit) {
+    if (times > (limit - std::min(limit, done)) / std::max<int64_t>(1, each)) return false;
+    done += times * each;
+    return true;
+  }
+  bool afford(int64_t times, int64_t each) { return afford(times, each, most); }
+};
 
 // Rows of dQ anywhere, and rows of dK and dV in a few heads, because the first one of a head needs what is known of all queries that see it.
 class SampledGradient {
  public:
-  SampledGradient(const Problem& p, Pointers pointers, Params params, int64_t& work)
+  SampledGradient(const Problem& p, Pointers pointers, Params params, Cost& work)
       : p_(p), pointers_(pointers), rows_(p.root(), pointers, params), work_(work) {}
 
   // false: it takes too long.
   bool add(const SampledPlace& at) {
     const Dims& i = at.index;
-    return at.operand == &p_.root().outs[0] ? add_query(i) : add_key({i[0], i[1], i[2]}, kMostWork);
+    return at.operand == &p_.root().outs[0] ? add_query(i) : add_key({i[0], i[1], i[2]}, work_.most);
   }
 
   void add_usual() {
     const Dims &q = p_.root().ins[1].shape, &k = p_.root().ins[2].shape;
     for (const Dims& at : chosen({q[0], q[1], q[2]}, affordable(kMostRows, kLeastRows, rows_.cost_of_query())))
       if (!add_query(at)) return;
-    const int64_t most = work_ + kUsualWork,
+    const int64_t most = work_.done + kUsualWork,
                   heads = std::min(k[0] * k[1], affordable(kMostHeads, 1, rows_.cost_of_head()));
     for (const Dims& head : chosen({k[0], k[1]}, heads))
       for (const Dims& key : chosen({1, 1, k[2]}, kMostRows / heads)) add_key({head[0], head[1], key[2]}, most);
@@ -278,12 +287,12 @@ class SampledGradient {
 
  private:
   bool add_query(const Dims& at) {
-    if (!afford(work_, 1, rows_.cost_of_query())) return false;
+    if (!work_.afford(1, rows_.cost_of_query())) return false;
     if (const auto row = rows_.query(at[0], at[1], at[2])) add_row(0, at, *row);
     return true;
   }
   bool add_key(const Dims& at, int64_t most) {
-    if (!afford(work_, 1, rows_.cost_of_key(at[0], at[1], at[2]), most)) return false;
+    if (!work_.afford(1, rows_.cost_of_key(at[0], at[1], at[2]), most)) return false;
     const auto rows = rows_.key(at[0], at[1], at[2]);
     if (rows) add_row(1, at, rows->key), add_row(2, at, rows->value);
     return true;
@@ -297,7 +306,7 @@ class SampledGradient {
   const Problem& p_;
   const Pointers pointers_;
   AttentionGradRows rows_;
-  int64_t& work_;
+  Cost& work_;
   List list_;
 };
 
@@ -319,9 +328,21 @@ std::vector<Dims> chosen_rows(const Problem& p, const AttentionRows& rows) {
   return places;
 }
 
+// Multiplications of one element, or of one row of queries.
+int64_t work_of_one(const Problem& p, const Sampled& s, Pointers pointers, Params params) {
+  if (s.sum) return s.sum->terms;
+  if (is_gradient(p)) return AttentionGradRows(p.root(), pointers, params).cost_of_query();
+  return AttentionRows(p.root(), pointers, params).cost();
+}
+
+// So many in any case, and the usual number of multiplications.
+int64_t least_work(const Problem& p, const Sampled& s, Pointers pointers, Params params) {
+  return std::max(kUsualWork, kFewest * work_of_one(p, s, pointers, params));
+}
+
 // The elements at one place, or at the usual ones. Adds its multiplications to `work`. Nothing: with those before they are too many.
 std::optional<std::vector<SampledElement>> elements_at(const Problem& p, const Sampled& s, Pointers pointers,
-                                                       Params params, const SampledPlace* place, int64_t& work,
+                                                       Params params, const SampledPlace* place, Cost& work,
                                                        double& greatest) {
   if (is_gradient(p)) {
     SampledGradient gradient(p, pointers, params, work);
@@ -332,13 +353,13 @@ std::optional<std::vector<SampledElement>> elements_at(const Problem& p, const S
   if (!s.sum) {
     const AttentionRows rows(p.root(), pointers, params);
     const std::vector<Dims> places = place ? std::vector<Dims>{row_at(p, *place)} : chosen_rows(p, rows);
-    if (!afford(work, static_cast<int64_t>(places.size()), rows.cost())) return std::nullopt;
+    if (!work.afford(static_cast<int64_t>(places.size()), rows.cost())) return std::nullopt;
     return sampled_attention(p, pointers, rows, places);
   }
   const std::vector<Dims> places =
       place ? std::vector<Dims>{place->index}
             : chosen(p.root().outs[0].shape, affordable(kMostElements, kLeastElements, s.sum->terms));
-  if (!afford(work, static_cast<int64_t>(places.size()), s.sum->terms)) return std::nullopt;
+  if (!work.afford(static_cast<int64_t>(places.size()), s.sum->terms)) return std::nullopt;
   return SampledProduct(p, *s.sum, *s.epilogue, pointers, params).elements(places, greatest);
 }
 
@@ -346,8 +367,9 @@ std::optional<std::vector<SampledElement>> elements_at(const Problem& p, const S
 
 std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers, Params params) {
   const std::optional<Sampled> s = sampled_of(p);
-  int64_t work = 0;
+  Cost work;
   double greatest = 0;
+  if (s) work.most = std::max(work.most, least_work(p, *s, pointers, params));
   auto all = s ? elements_at(p, *s, pointers, params, nullptr, work, greatest) : std::nullopt;
   return all ? std::move(*all) : std::vector<SampledElement>{};
 }
@@ -374,6 +396,8 @@ auto with_memory(F f) -> decltype(f()) {
 }
 
 }  // namespace
+
+struct Sample::Spent : Cost {};
 
 // What a step reads: copies, where the device's memory is not the host's.
 class Sample::Inputs {
@@ -419,7 +443,7 @@ class Sample::Inputs {
   bool fits_ = true;
 };
 
-Sample::Sample(std::unique_ptr<Inputs> inputs) : inputs_(std::move(inputs)) {}
+Sample::Sample(std::unique_ptr<Inputs> inputs) : inputs_(std::move(inputs)), work_(std::make_unique<Spent>()) {}
 Sample::~Sample() = default;
 Sample::Sample(Sample&&) noexcept = default;
 Sample& Sample::operator=(Sample&&) noexcept = default;
@@ -434,14 +458,21 @@ std::optional<Sample> Sample::of_step(const Frame& f, size_t k) {
   if (!sampled) return std::nullopt;
   Sample s(std::make_unique<Inputs>(f, problem, std::move(*sampled)));
   if (!s.inputs_->fit()) return std::nullopt;
+  s.allow_more();
   s.compute(nullptr);
   return s.all_.empty() ? std::nullopt : std::optional(std::move(s));
+}
+
+void Sample::allow_more() {
+  const int64_t more =
+      least_work(inputs_->problem, inputs_->sampled, inputs_->pointers(), inputs_->frame.window.params.data());
+  work_->most = std::max(work_->most, work_->done + more);
 }
 
 bool Sample::compute(const SampledPlace* place) {
   const Frame& f = inputs_->frame;
   const auto elements = elements_at(inputs_->problem, inputs_->sampled, inputs_->pointers(), f.window.params.data(),
-                                    place, work_, greatest_);
+                                    place, *work_, greatest_);
   if (!elements) return false;
   for (const SampledElement& e : *elements) {
     const SlotId slot = inputs_->problem.graph.bindings[e.binding].slot;
@@ -465,7 +496,11 @@ std::optional<SampledPlace> Sample::place_of(SlotId slot, int64_t byte) const {
       const int64_t offset = byte - (static_cast<const char*>(f.pointers[o.binding]) - f.bases[slot]);
       if (offset < 0 || offset % dtype_size(o.dtype) != 0) continue;
       const std::optional<Dims> index = index_at(o, offset / dtype_size(o.dtype));
-      if (index && (o.shape == p.root().outs[0].shape || is_attention(p))) return SampledPlace{&o, *index};
+      if (!index) continue;
+      if (is_attention(p) || i == 0) return SampledPlace{&o, *index};
+      const std::vector<const Node*>& nodes = inputs_->sampled.epilogue->nodes();
+      if (std::find(nodes.begin(), nodes.end(), &p.node(i)) != nodes.end())
+        return SampledPlace{&o, inputs_->sampled.epilogue->to_product(*index)};
     }
   return std::nullopt;
 }

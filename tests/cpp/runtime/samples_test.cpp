@@ -142,6 +142,30 @@ TEST(Samples, ProductsWithAnEpilogue) {
       }
 }
 
+// The loops over channels-last images have their dims in the order of memory.
+TEST(Samples, ChannelsLastConvolutionsWithAnEpilogue) {
+  for (const bool kept : {false, true}) {
+    SCOPED_TRACE(kept ? "the convolution's result is kept" : "");
+    SmallStep s;
+    const DType d = DType::bfloat16;
+    const Dims image{2, 16, 9, 7}, made{2, 24, 9, 7}, turned{2, 9, 7, 24};
+    const Operand a = s.input(d, image, strides_of(image, MemoryFormat::channels_last)), b = s.input(d, {24, 16, 3, 3}),
+                  bias = s.input(d, {1, 1, 1, 24}), residual = s.input(d, turned);
+    s.node(OpId::conv2d, {a, b}, made, ConvAttrs{1, 1, 1, 1, 1, 1, 1}, !kept);
+    Operand x = s.as_channels_last();
+    x = s.node(OpId::add, {x, bias}, turned, NoAttrs{}, true);
+    x = s.node(OpId::relu, {x}, turned, NoAttrs{}, true);
+    s.node(OpId::add, {x, residual}, turned);
+    const auto sample = s.sample();
+    EXPECT_EQ(sample.size(), kept ? 512U : 256U);
+    for (const SampledElement& e : sample) EXPECT_LT(e.index[3], 7);  // N, C, H, W
+    expect_wrong_places_found(s, sample);
+    EXPECT_GT(s.distance_with(bias, zero_from(3, 0), sample), 1) << "without the bias";
+    EXPECT_GT(s.distance_with(residual, zero_from(1, 8), sample), 1);
+    EXPECT_GT(s.distance_with(b, zero_from(1, 15), sample), 1) << "the last terms are missing";
+  }
+}
+
 TEST(Samples, AnEpilogueThatOverwritesTheProduct) {
   SmallStep s;
   const Operand a = s.input(DType::bfloat16, {40, 64}), b = s.input(DType::bfloat16, {64, 50});
@@ -603,11 +627,22 @@ TEST(Samples, GradientsOfKeysThatTakeTooLongHaveNone) {
   }
 }
 
-TEST(Samples, SumsThatTakeTooLongHaveNone) {
+// The cost of an element is that of its sum, so a few of them can be computed, however long they are.
+TEST(Samples, VeryLongSumsHaveAFew) {
   SmallStep s;
   s.node(OpId::matmul, {s.input(DType::bfloat16, {9, 1 << 21}, {0, 1}), s.input(DType::bfloat16, {1 << 21, 9}, {1, 0})},
          {9, 9}, MatmulAttrs{});
-  EXPECT_TRUE(s.sample().empty());
+  EXPECT_EQ(s.sample().size(), 32U);
+}
+
+TEST(Samples, VeryLongRowsOfAttentionAreAFew) {
+  SmallStep s;
+  const Dims query{1, 1, 20, 64}, keys{1, 1, 1 << 17, 64}, nothing{0, 0, 0, 1};  // all keys are the same one
+  s.node(OpId::attention,
+         {s.input(DType::bfloat16, query), s.input(DType::bfloat16, keys, nothing),
+          s.input(DType::bfloat16, keys, nothing), s.number(0.125), s.number(1 << 17)},
+         query, AttentionAttrs{0, 0});
+  EXPECT_EQ(s.sample().size(), 4 * 65U);
 }
 
 }  // namespace

@@ -87,6 +87,13 @@ class SmallStep {
     group_.kind = group_.nodes.size() > 1 ? GroupKind::Epilogue : GroupKind::Single;
     return result_ = n.outs[0];
   }
+  // Images become channels-last, as the last node's result. What follows sees them as N, H, W, C.
+  Operand as_channels_last() {
+    Operand& o = graph_.nodes.back().outs[0];
+    o.strides = strides_of(o.shape, MemoryFormat::channels_last), o.contiguous = false;
+    result_ = o;
+    return as_nhwc(o);
+  }
   // The gradient of an attention: (q, k, v, mask?, scale, keys). What the reference computes of the attention is an input. The result is dQ; the outputs are
   // dQ, dK and dV.
   Operand attention_gradient(const std::vector<Operand>& ins, AttentionAttrs attrs) {
