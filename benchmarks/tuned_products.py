@@ -93,16 +93,17 @@ def name_of(row):
     return "conv " + " ".join(map(str, row)) if is_convolution(row) else str(Gemm(*row)).removeprefix("gemm ")
 
 
-def problems(scale, device):
-    return products(scale, device) + convolutions(scale)
+def problems(scale, device, only=""):
+    """Those whose names contain a text."""
+    return [row for row in products(scale, device) + convolutions(scale) if only in name_of(row)]
 
 
-def measure_convolutions(device, scale, budget):
+def measure_convolutions(device, scale, budget, only):
     import pyflame as pf
 
     pf.set_device(device)
     with pf.tuning.measure(budget=budget) as done:
-        for row in convolutions(scale):
+        for row in filter(is_convolution, problems(scale, device, only)):
             call = of_problem(row)[2]
             for _ in range(2):
                 out = call()
@@ -111,13 +112,13 @@ def measure_convolutions(device, scale, budget):
     print(done())
 
 
-def worker(device, scale):
+def worker(device, scale, only):
     """Computes the problem whose number it reads, with all its operands, so many times, and says how many microseconds one took."""
     import pyflame as pf
 
     pf.set_device(device)
     gpu = device != "cpu"
-    held, rows = {}, problems(scale, device)
+    held, rows = {}, problems(scale, device, only)
     print("ready", flush=True)
     for line in sys.stdin:
         number, calls = map(int, line.split())
@@ -147,9 +148,9 @@ def worker(device, scale):
         print(us, flush=True)
 
 
-def start(device, scale, tuned, cache):
+def start(args, tuned, cache):
     environment = {**os.environ, "PYFLAME_TUNED": tuned, "PYFLAME_CACHE_DIR": cache}
-    p = subprocess.Popen([sys.executable, __file__, "--worker", "--device", device, "--scale", str(scale)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    p = subprocess.Popen([sys.executable, __file__, "--worker", "--device", args.device, "--scale", str(args.scale), "--only", args.only], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                          text=True)
     assert p.stdout.readline().strip() == "ready"
     return p
@@ -165,15 +166,16 @@ def ask(process, number, calls):
 
 
 def tune(args, folder):
-    path = os.path.join(folder, "list.csv")
+    path, listed = os.path.join(folder, "list.csv"), [row for row in problems(args.scale, args.device, args.only) if not is_convolution(row)]
     with open(path, "w", encoding="utf-8") as f:
-        f.writelines(",".join(map(str, row)) + "\n" for row in products(args.scale, args.device))
+        f.writelines(",".join(map(str, row)) + "\n" for row in listed)
     began = time.perf_counter()
     ran = subprocess.run([sys.executable, "-m", "pyflame.tuning", "--problems", path, "--device", args.device, "--budget", str(args.budget)],
                          env={**os.environ, "PYFLAME_CACHE_DIR": args.cache or folder}, stdout=subprocess.PIPE, text=True, check=True)
     print(ran.stdout.strip().splitlines()[-1], flush=True)
-    subprocess.run([sys.executable, __file__, "--convolutions", "--device", args.device, "--scale", str(args.scale), "--budget", str(args.budget)],
-                   env={**os.environ, "PYFLAME_CACHE_DIR": args.cache or folder}, check=True)
+    if len(listed) < len(problems(args.scale, args.device, args.only)):
+        subprocess.run([sys.executable, __file__, "--convolutions", "--device", args.device, "--scale", str(args.scale), "--budget", str(args.budget), "--only", args.only],
+                       env={**os.environ, "PYFLAME_CACHE_DIR": args.cache or folder}, check=True)
     return time.perf_counter() - began
 
 
@@ -183,6 +185,7 @@ def main():
     p.add_argument("--scale", type=int, default=None, help="divide sizes; default: 1 on a GPU, 8 on the CPU")
     p.add_argument("--budget", type=float, default=240, help="seconds for tuning")
     p.add_argument("--turns", type=int, default=11)
+    p.add_argument("--only", default="", help="problems whose names contain this text, such as float8")
     p.add_argument("--cache", help="a folder for the measurements that is kept")
     p.add_argument("--json")
     p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -190,9 +193,9 @@ def main():
     args = p.parse_args()
     args.scale = args.scale or (8 if args.device == "cpu" else 1)
     if args.worker:
-        return worker(args.device, args.scale)
+        return worker(args.device, args.scale, args.only)
     if args.convolutions:
-        return measure_convolutions(args.device, args.scale, args.budget)
+        return measure_convolutions(args.device, args.scale, args.budget, args.only)
     with tempfile.TemporaryDirectory() as folder:
         seconds = tune(args, folder)
         compare(args, args.cache or folder, seconds)
@@ -200,10 +203,10 @@ def main():
 
 
 def compare(args, folder, seconds):
-    default, tuned = start(args.device, args.scale, "0", folder), start(args.device, args.scale, "1", folder)
-    found = []
+    default, tuned = start(args, "0", folder), start(args, "1", folder)
+    rows, found = problems(args.scale, args.device, args.only), []
     print(f"{'problem':68} {'default us':>12} {'tuned us':>12} {'ratio':>7}")
-    for number, row in enumerate(problems(args.scale, args.device)):
+    for number, row in enumerate(rows):
         ask(default, number, 8), ask(tuned, number, 8)
         calls = max(1, min(50, round(1e4 / max(1.0, 8 * ask(default, number, 4)))))
         times = []
@@ -216,9 +219,10 @@ def compare(args, folder, seconds):
         found.append(result)
         print(f"{result['problem']:68} {result['default_us']:12.1f} {result['tuned_us']:12.1f} {result['ratio']:7.2f}", flush=True)
     mean = statistics.geometric_mean(r["ratio"] for r in found)
-    count = len(found) - len(convolutions(args.scale))
+    count = sum(not is_convolution(row) for row in rows)
     for what, some in (("products", found[:count]), ("convolutions", found[count:])):
-        print(f"geometric mean of {len(some)} {what}: {statistics.geometric_mean(r['ratio'] for r in some):.3f}")
+        if some:
+            print(f"geometric mean of {len(some)} {what}: {statistics.geometric_mean(r['ratio'] for r in some):.3f}")
     print(f"geometric mean of {len(found)}: {mean:.3f}; lowest {min(r['ratio'] for r in found):.2f}; tuning took {seconds:.0f} s")
     if args.json:
         import pyflame as pf

@@ -29,7 +29,7 @@ HOST_BOUND = 0.9  # the part of a sample's time that the host takes to submit th
 MOST_AHEAD = 256  # calls that are queued before the device may begin: the driver's queue holds some hundreds
 FEWEST_AHEAD = 8
 PLACES = 8  # copies of small arguments, at other addresses
-MOST_BYTES = 16 << 20  # of the arguments and results of a call: where these are larger, their addresses matter less, and copies would take memory
+MOST_BYTES = {"cpu": 16 << 20, "gpu": 64 << 20}  # of the arguments and results of a call: where these are larger, their addresses matter less, and copies would take memory
 FLUSH = 2  # a cold cache: so many times its size is written before each call
 
 
@@ -226,10 +226,12 @@ class _Timer:
         return figure, wall, submit
 
     def _go_on(self):
-        """To the next place. The results of the other places stay, so that the result of this one is where it was the last time, and not where theirs are."""
+        """To the next place, with its operands in the caches. The results of the other places stay, so that the result of this one is where it was the last time, and not where theirs are."""
         self.results[self.turn] = self.one()
         self.turn = (self.turn + 1) % len(self.calls)
         self.call, self.results[self.turn] = self.calls[self.turn], None
+        self.one(), self.one()
+        _C.synchronize()
 
     def queue_ahead(self, calls):
         """Where the host submits calls more slowly than the device computes them, later samples take the device's time of calls that were all queued before the device began. A function
@@ -300,16 +302,16 @@ def _size_of(values):
     return None if None in sizes else sum(sizes)
 
 
-def _may_be_copied(call, arguments):
-    """Whether a call takes as long with copies of its arguments, and means the same: they are plain tensors, shared with nobody, which it does not change, and they are small, as its result is."""
+def _may_be_copied(call, arguments, most):
+    """Whether a call takes as long with copies of its arguments, and means the same: they are plain tensors, shared with nobody, which it does not change, and together with its result they have at most so many bytes."""
     tensors = [a for a in arguments if isinstance(a, _C.Tensor)]
     plain = tensors and all(t.is_contiguous() and not t.requires_grad and not t._escaped for t in tensors)
-    if not plain or sum(t.nbytes for t in tensors) > MOST_BYTES:
+    if not plain or sum(t.nbytes for t in tensors) > most:
         return False
     before = [t._version for t in tensors]
     made = _size_of(_once(call))
     _C.synchronize()
-    return made is not None and made + sum(t.nbytes for t in tensors) <= MOST_BYTES and [t._version for t in tensors] == before
+    return made is not None and made + sum(t.nbytes for t in tensors) <= most and [t._version for t in tensors] == before
 
 
 def _at_other_places(fn, args, kwargs):
@@ -408,7 +410,8 @@ def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, c
     _once(call)
     _C.synchronize()
     first = time.perf_counter() - start
-    further = _at_other_places(fn, args, kwargs) if cache == "warm" and _may_be_copied(call, (*args, *kwargs.values())) else ()
+    most = MOST_BYTES["gpu" if environment.is_gpu(device) else "cpu"]
+    further = _at_other_places(fn, args, kwargs) if cache == "warm" and _may_be_copied(call, (*args, *kwargs.values()), most) else ()
     timer = _Timer(call, device, environment.flusher(device, FLUSH) if cache == "cold" else None, further)
     calls = _calls_for(timer) if cache == "warm" else COLD_CALLS
     timer.queue_ahead(calls)
