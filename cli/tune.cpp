@@ -11,8 +11,8 @@ namespace pyflame::apps::cli {
 namespace {
 
 struct TuneSettings {
-  std::string budget = "60s", idle = "20s", hang = "60s", start = "10m", problems, device = "cpu", exported, validators, module,
-              entries, python;
+  std::string budget = "60s", idle = "20s", hang = "60s", start = "10m", problems, device = "cpu", exported, validators,
+              module, entries, python;
   std::vector<std::string> imported;
   int compare = 3;
   bool all_algorithms = false, list = false, json = false;
@@ -64,7 +64,8 @@ void add_tune(CLI::App& app, Run& run) {
                   "Pairs of runs that compare the whole program without and with what was found; 0: none")
       ->capture_default_str()
       ->check(kAtLeastZero);
-  cmd->add_option("--idle", s->idle, "The program is stopped if nothing new was measured for this time since its first op")
+  cmd->add_option("--idle", s->idle,
+                  "The program is stopped if nothing new was measured for this time since its first op")
       ->capture_default_str();
   cmd->add_option("--hang", s->hang, "A candidate that runs for longer than this is left out")->capture_default_str();
   cmd->add_option("--start", s->start, "The program is stopped if it has computed nothing for this time")

@@ -189,7 +189,7 @@ std::optional<Epilogue> Epilogue::of(const Problem& p) {
   if (auto e = over(p, product)) return e;
   if (!is_channels_last(product)) return std::nullopt;
   auto e = over(p, as_nhwc(product));
-  if (e) e->turned_ = true;
+  if (e) e->in_memory_order_ = true;
   return e;
 }
 

@@ -17,9 +17,9 @@ class Epilogue {
 
   // Nodes over channels-last images may have their dims in the order of memory (Backend::loops_in_memory_order). The index in the nodes' results of an
   // element of the product, and the other way round.
-  Dims from_product(const Dims& index) const { return turned_ ? nhwc(index) : index; }
+  Dims from_product(const Dims& index) const { return in_memory_order_ ? nhwc(index) : index; }
   Dims to_product(const Dims& index) const {
-    return turned_ ? nhwc(nhwc(index)) : index;  // three such turns of the last three dims are none
+    return in_memory_order_ ? nhwc(nhwc(index)) : index;  // three such turns of the last three dims are none
   }
 
   // The nodes, in order. A node whose sums are taken beside the product (Group::summed) is not among them.
@@ -39,7 +39,7 @@ class Epilogue {
   std::vector<Dims> from_product(const std::vector<Dims>& at) const;
 
   const Node* root_ = nullptr;
-  bool turned_ = false;
+  bool in_memory_order_ = false;
   size_t bindings_ = 0;  // of the graph
   std::vector<const Node*> nodes_;
 };

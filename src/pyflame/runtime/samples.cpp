@@ -8,6 +8,7 @@
 #include "pyflame/runtime/sampled_attention.h"
 #include "pyflame/runtime/sampled_attention_grad.h"
 #include "pyflame/runtime/sampled_epilogue.h"
+#include "pyflame/runtime/sampled_packed.h"
 #include "pyflame/runtime/sampled_sums.h"
 #include "pyflame/runtime/sums.h"
 
@@ -20,6 +21,7 @@ namespace {
 constexpr int64_t kMostElements = 256, kLeastElements = 64, kMostCorners = 32;
 constexpr int64_t kMostRows = 48, kLeastRows = 8;  // of attention
 constexpr int64_t kMostHeads = 4;                  // of keys, in its gradient
+constexpr size_t kMostSequences = 3;               // of those that are packed, in the gradient
 constexpr int64_t kFewest = 4;                     // elements or rows, however long they are
 constexpr int64_t kUsualWork = int64_t{1} << 24;   // multiplications
 constexpr int64_t kMostWork = int64_t{1} << 26;    // unless kFewest take more
@@ -114,8 +116,9 @@ bool stays(const Problem& p, size_t node, const Operand& o) {
 // A product or convolution with what is elementwise behind it.
 class SampledProduct {
  public:
-  SampledProduct(const Problem& p, const SumOfProducts& sum, Epilogue epilogue, Pointers pointers, Params params)
-      : p_(p), sum_(sum), epilogue_(std::move(epilogue)), pointers_(pointers), params_(params) {}
+  SampledProduct(const Problem& p, const SumOfProducts& sum, Epilogue epilogue, Pointers pointers, Params params,
+                 const Sums::Far& far)
+      : p_(p), sum_(sum), epilogue_(std::move(epilogue)), pointers_(pointers), params_(params), far_(far) {}
 
   // At these indices. `greatest`: of the sums of absolute values; those of other elements of the sample count, too.
   std::vector<SampledElement> elements(const std::vector<Dims>& places, double& greatest) {
@@ -130,7 +133,7 @@ class SampledProduct {
 
  private:
   void compute(const std::vector<Dims>& places, double& greatest) {
-    const Sums sums(p_.root(), pointers_);
+    const Sums sums(p_.root(), pointers_, far_);
     std::vector<double> magnitudes;
     for (const Dims& index : places) {
       const Sum s = sums(index);
@@ -183,11 +186,12 @@ class SampledProduct {
   const Epilogue epilogue_;
   const Pointers pointers_;
   const Params params_;
+  const Sums::Far& far_;
   std::vector<Dims> at_;
   std::vector<double> values_, allowed_;  // of the product
 };
 
-bool is_packed(const Problem& p) { return p.root().op == OpId::varlen_attn; }
+bool is_packed(const Problem& p) { return p.root().op == OpId::varlen_attn || p.root().op == OpId::varlen_attn_grad; }
 
 std::vector<SampledElement> sampled_attention(const Problem& p, Pointers pointers, const AttentionRows& rows,
                                               const std::vector<Dims>& places) {
@@ -208,7 +212,9 @@ std::vector<SampledElement> sampled_attention(const Problem& p, Pointers pointer
   return list.take();
 }
 
-bool is_gradient(const Problem& p) { return p.root().op == OpId::attention_grad; }
+bool is_gradient(const Problem& p) {
+  return p.root().op == OpId::attention_grad || p.root().op == OpId::varlen_attn_grad;
+}
 
 // Attention, also of packed sequences, or its gradient, with all tensors of one float dtype.
 bool is_attention(const Problem& p) {
@@ -240,6 +246,7 @@ std::optional<Dims> index_at(const Operand& o, int64_t offset) {
 struct Sampled {
   std::optional<SumOfProducts> sum;  // otherwise attention
   std::optional<Epilogue> epilogue;
+  Sums::Far far = {};  // of a product on a device
 };
 std::optional<Sampled> sampled_of(const Problem& p) {
   if (p.root().outs.empty() || p.root().outs[0].numel() == 0) return std::nullopt;
@@ -264,17 +271,20 @@ struct Cost {
 // Rows of dQ anywhere, and rows of dK and dV in a few heads, because the first one of a head needs what is known of all queries that see it.
 class SampledGradient {
  public:
-  SampledGradient(const Problem& p, Pointers pointers, Params params, Cost& work)
-      : p_(p), pointers_(pointers), rows_(p.root(), pointers, params), work_(work) {}
+  // `node`: the gradient itself, or that of one of the packed sequences alone, which must live as long as this object.
+  SampledGradient(const Problem& p, Pointers pointers, const Node& node, Pointers of_node, Params params, Cost& work,
+                  const PackedSequence* sequence = nullptr)
+      : p_(p), pointers_(pointers), node_(node), rows_(node, of_node, params), work_(work), sequence_(sequence) {}
 
   // false: it takes too long.
   bool add(const SampledPlace& at) {
-    const Dims& i = at.index;
+    const Dims i = index_in_node(at);
     return at.operand == &p_.root().outs[0] ? add_query(i) : add_key({i[0], i[1], i[2]}, work_.most);
   }
 
   void add_usual() {
-    const Dims &q = p_.root().ins[1].shape, &k = p_.root().ins[2].shape;
+    const Dims &q = node_.ins[1].shape, &k = node_.ins[2].shape;
+    if (q.numel() == 0 || k.numel() == 0) return;
     for (const Dims& at : chosen({q[0], q[1], q[2]}, affordable(kMostRows, kLeastRows, rows_.cost_of_query())))
       if (!add_query(at)) return;
     const int64_t most = work_.done + kUsualWork,
@@ -300,13 +310,24 @@ class SampledGradient {
   void add_row(size_t output, const Dims& at, const AttentionGradRows::Row& row) {
     const Operand& o = p_.root().outs[output];
     for (size_t i = 0; i < row.values.size() && is_stored(p_, pointers_, o); ++i)
-      list_.add(o, {at[0], at[1], at[2], static_cast<int64_t>(i)}, row.values[i], row.allowed[i]);
+      list_.add(o, index_in_problem(output, at, static_cast<int64_t>(i)), row.values[i], row.allowed[i]);
+  }
+  Dims index_in_problem(size_t output, const Dims& at, int64_t i) const {
+    if (!sequence_) return {at[0], at[1], at[2], i};
+    return {at[2] + (output == 0 ? sequence_->first_query : sequence_->first_key), at[1], i};
+  }
+  Dims index_in_node(const SampledPlace& at) const {
+    if (!sequence_) return at.index;
+    const bool of_query = at.operand == &p_.root().outs[0];
+    return {0, at.index[1], at.index[0] - (of_query ? sequence_->first_query : sequence_->first_key), at.index[2]};
   }
 
   const Problem& p_;
   const Pointers pointers_;
+  const Node& node_;
   AttentionGradRows rows_;
   Cost& work_;
+  const PackedSequence* sequence_;
   List list_;
 };
 
@@ -328,10 +349,56 @@ std::vector<Dims> chosen_rows(const Problem& p, const AttentionRows& rows) {
   return places;
 }
 
+// The first and the last of the sequences with rows, and the longest one; or the one that has a place.
+std::vector<PackedSequence> chosen_sequences(const Problem& p, Pointers pointers, const SampledPlace* place) {
+  std::vector<PackedSequence> all = packed_sequences(p.root(), pointers), some;
+  std::erase_if(all, [&](const PackedSequence& s) {
+    if (s.queries == 0 || s.keys == 0) return true;
+    if (!place) return false;
+    const bool of_query = place->operand == &p.root().outs[0];
+    const int64_t row = place->index[0] - (of_query ? s.first_query : s.first_key);
+    return row < 0 || row >= (of_query ? s.queries : s.keys);
+  });
+  if (all.size() <= kMostSequences) return all;
+  const auto longest = std::max_element(all.begin() + 1, all.end() - 1,
+                                        [](const auto& a, const auto& b) { return a.queries < b.queries; });
+  return {all.front(), *longest, all.back()};
+}
+
+// The gradient's elements at one place, or at the usual ones. Nothing: they take too long.
+std::optional<std::vector<SampledElement>> gradient_at(const Problem& p, Pointers pointers, Params params,
+                                                       const SampledPlace* place, Cost& work) {
+  const auto add = [&](SampledGradient g) -> std::optional<std::vector<SampledElement>> {
+    if (!place) g.add_usual();
+    else if (!g.add(*place)) return std::nullopt;
+    return g.take();
+  };
+  if (!is_packed(p)) return add({p, pointers, p.root(), pointers, params, work});
+  std::vector<SampledElement> all;
+  for (const PackedSequence& s : chosen_sequences(p, pointers, place)) {
+    const AloneSequence one = alone(p.root(), s, pointers);
+    const auto some = add({p, pointers, one.node, one.pointers.data(), params, work, &s});
+    if (!some) return std::nullopt;
+    all.insert(all.end(), some->begin(), some->end());
+  }
+  return all;
+}
+
+// Multiplications of one row of queries of a gradient.
+int64_t work_of_query(const Problem& p, Pointers pointers, Params params) {
+  if (!is_packed(p)) return AttentionGradRows(p.root(), pointers, params).cost_of_query();
+  int64_t most = 0;
+  for (const PackedSequence& s : chosen_sequences(p, pointers, nullptr)) {
+    const AloneSequence one = alone(p.root(), s, pointers);
+    most = std::max(most, AttentionGradRows(one.node, one.pointers.data(), params).cost_of_query());
+  }
+  return most;
+}
+
 // Multiplications of one element, or of one row of queries.
 int64_t work_of_one(const Problem& p, const Sampled& s, Pointers pointers, Params params) {
   if (s.sum) return s.sum->terms;
-  if (is_gradient(p)) return AttentionGradRows(p.root(), pointers, params).cost_of_query();
+  if (is_gradient(p)) return work_of_query(p, pointers, params);
   return AttentionRows(p.root(), pointers, params).cost();
 }
 
@@ -344,12 +411,7 @@ int64_t least_work(const Problem& p, const Sampled& s, Pointers pointers, Params
 std::optional<std::vector<SampledElement>> elements_at(const Problem& p, const Sampled& s, Pointers pointers,
                                                        Params params, const SampledPlace* place, Cost& work,
                                                        double& greatest) {
-  if (is_gradient(p)) {
-    SampledGradient gradient(p, pointers, params, work);
-    if (!place) gradient.add_usual();
-    else if (!gradient.add(*place)) return std::nullopt;
-    return gradient.take();
-  }
+  if (is_gradient(p)) return gradient_at(p, pointers, params, place, work);
   if (!s.sum) {
     const AttentionRows rows(p.root(), pointers, params);
     const std::vector<Dims> places = place ? std::vector<Dims>{row_at(p, *place)} : chosen_rows(p, rows);
@@ -360,7 +422,7 @@ std::optional<std::vector<SampledElement>> elements_at(const Problem& p, const S
       place ? std::vector<Dims>{place->index}
             : chosen(p.root().outs[0].shape, affordable(kMostElements, kLeastElements, s.sum->terms));
   if (!work.afford(static_cast<int64_t>(places.size()), s.sum->terms)) return std::nullopt;
-  return SampledProduct(p, *s.sum, *s.epilogue, pointers, params).elements(places, greatest);
+  return SampledProduct(p, *s.sum, *s.epilogue, pointers, params, s.far).elements(places, greatest);
 }
 
 }  // namespace
@@ -405,25 +467,50 @@ class Sample::Inputs {
   Inputs(const Frame& f, const Problem& of, Sampled what)
       : frame(f), problem(of), sampled(std::move(what)), pointers_(f.program.graph.bindings.size()) {
     const Problem& p = problem;
+    if (f.memory) leave_far();
     for (const BindingId b : p.graph.bindings.ids()) pointers_[b] = f.pointers[b];
     if (f.memory) fits_ = copy(f, bytes_of(p));
   }
   const Frame& frame;
   const Problem problem;
-  const Sampled sampled;
+  Sampled sampled;
   bool fit() const { return fits_; }  // not: there is too much
   Pointers pointers() const { return pointers_.data(); }
 
  private:
+  // A factor of a product with more lines than the sample has elements stays on the device, and lines are copied as they are needed. It is copied as a whole where
+  // the elements of a line are apart from each other.
+  void leave_far() {
+    const Node& n = problem.root();
+    if (n.op != OpId::matmul && n.op != OpId::scaled_mm) return;
+    for (int i = 0; i < 2; ++i) {
+      const Operand& o = n.ins[static_cast<size_t>(i)];
+      const int along = o.shape.size() - (i == 0 ? 1 : 2);
+      if (o.strides[along] != 1 || o.numel() <= kMostElements * o.shape[along] || uses_of(o.binding) > 1) continue;
+      sampled.far[static_cast<size_t>(i)] = [m = frame.memory](void* to, const void* from, size_t nbytes) {
+        m->to_host(to, from, nbytes);
+      };
+    }
+  }
+
+  int uses_of(BindingId b) const {
+    int uses = 0;
+    for (size_t i = 0; i < problem.size(); ++i)
+      for (const Operand& o : problem.node(i).ins) uses += !o.is_param && o.binding == b;
+    return uses;
+  }
+
   // Of each binding that is read.
-  static Indexed<BindingId, int64_t> bytes_of(const Problem& p) {
+  Indexed<BindingId, int64_t> bytes_of(const Problem& p) const {
     Indexed<BindingId, int64_t> bytes(p.graph.bindings.size());
     for (size_t i = 0; i < p.size(); ++i)
-      for (const Operand& o : p.node(i).ins)
-        if (!o.is_param && p.group.stores(o))
+      for (size_t k = 0; k < p.node(i).ins.size(); ++k)
+        if (const Operand& o = p.node(i).ins[k]; !o.is_param && p.group.stores(o) && !is_far(i, k))
           bytes[o.binding] = std::max(bytes[o.binding], extent(o.shape, o.strides) * dtype_size(o.dtype));
     return bytes;
   }
+
+  bool is_far(size_t node, size_t input) const { return node == 0 && input < 2 && sampled.far[input]; }
 
   bool copy(const Frame& f, const Indexed<BindingId, int64_t>& bytes) {
     int64_t total = 0;
@@ -524,7 +611,7 @@ Sample::Added Sample::add_to(SlotId slot, int64_t byte, Added missing) {
 
 bool Sample::is_open(SlotId slot, int64_t byte) const {
   if (open_.contains({slot, byte})) return true;
-  if (inputs_->sampled.sum) return false;
+  if (inputs_->sampled.sum || is_packed(inputs_->problem)) return false;  // these have no padding
   const AttentionRows rows(inputs_->problem.root(), inputs_->pointers(), inputs_->frame.window.params.data());
   if (!rows.has_padding()) return false;
   const std::optional<SampledPlace> at = place_of(slot, byte);

@@ -49,7 +49,7 @@ std::unique_ptr<Executable> make_right(const Problem& p) {
 // The last one of an attention's gradients, of three: dV.
 const Operand& result_of(const Problem& p) {
   const Node& last = p.node(p.size() - 1);
-  return last.outs[last.op == OpId::attention_grad ? 2 : 0];
+  return last.outs[last.outs.size() == 3 ? 2 : 0];
 }
 
 class Wrong final : public Executable {
@@ -204,6 +204,14 @@ void product_of_long_rows(SmallStep& s) {
          {10, 12}, MatmulAttrs{});
 }
 
+void product_of_8_bits(SmallStep& s) {
+  constexpr auto kFormat = static_cast<int64_t>(DType::float8_e4m3fn);
+  const Operand scale = s.input(DType::float32, {1});
+  s.change(scale, [](const Dims&, double) { return 0x1p-12; });
+  s.node(OpId::scaled_mm, {s.codes({48, 64}), s.codes({64, 48}, {1, 64}), scale, scale}, {48, 48},
+         ScaledAttrs{kFormat, kFormat});
+}
+
 void with_epilogue(SmallStep& s, DType d) {
   Operand x = s.node(OpId::matmul, {s.input(d, {40, 64}), s.input(d, {64, 48})}, {40, 48}, MatmulAttrs{}, true);
   x = s.node(OpId::add, {x, s.input(d, {48})}, {40, 48}, NoAttrs{}, true);
@@ -247,10 +255,19 @@ void attention_gradient(SmallStep& s, DType d) {
                        AttentionAttrs{1, 0});
 }
 
+void packed_gradient(SmallStep& s) {
+  const Dims shape{80, 4, 32}, keys{80, 2, 32};
+  const DType d = DType::bfloat16;
+  s.attention_gradient({s.input(d, shape), s.input(d, keys), s.input(d, keys), s.numbers({0, 30, 80}),
+                        s.numbers({0, 30, 80}), s.number(0.2), s.number(50), s.number(50)},
+                       AttentionAttrs{1, 0});
+}
+
 const std::map<std::string, void (*)(SmallStep&)> kProblems = {
     {"LargeProduct", [](SmallStep& s) { product(s, DType::float32, 400, 400, 400); }},
     {"ProductWithALargeResult", [](SmallStep& s) { product(s, DType::bfloat16, 3000, 4, 3000); }},
     {"RoundedInputs", [](SmallStep& s) { product(s, DType::float32, 40, 64, 48, MatmulPrecision::high); }},
+    {"Float8Product", product_of_8_bits},
     {"Float16Epilogue", [](SmallStep& s) { with_epilogue(s, DType::float16); }},
     {"BFloat16Epilogue", [](SmallStep& s) { with_epilogue(s, DType::bfloat16); }},
     {"Convolution", [](SmallStep& s) { convolution(s, OpId::conv2d); }},
@@ -260,6 +277,7 @@ const std::map<std::string, void (*)(SmallStep&)> kProblems = {
     {"Float16Attention", [](SmallStep& s) { attention(s, DType::float16); }},
     {"BFloat16Attention", [](SmallStep& s) { attention(s, DType::bfloat16); }},
     {"BFloat16PackedAttention", [](SmallStep& s) { packed_attention(s, DType::bfloat16); }},
+    {"PackedGradient", packed_gradient},
     {"Float16AttentionGradient", [](SmallStep& s) { attention_gradient(s, DType::float16); }},
     {"BFloat16AttentionGradient", [](SmallStep& s) { attention_gradient(s, DType::bfloat16); }},
 };
@@ -467,6 +485,35 @@ TEST(WrongEntriesWithoutMemory, ThereIsNoSample) {
     }
     EXPECT_EQ(sample->add(slot, byte), Sample::Added::compared);
   }
+}
+
+// Factors with many lines stay on a device, and a sample copies the lines that it needs.
+TEST(SamplesOfADevice, ProductsWithManyLines) {
+  const DeviceType type = device_count(DeviceType::cuda) > 0 ? DeviceType::cuda : DeviceType::rocm;
+  if (device_count(type) == 0) GTEST_SKIP() << "no GPU: " << unavailable_reason(DeviceType::cuda);
+  for (const DType d : {DType::bfloat16, DType::uint8})
+    for (const Dims& strides : {Dims{300, 1}, Dims{1, 8}}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(d), strides.str()));
+      SmallStep s;
+      if (d == DType::uint8) {
+        const Operand scale = s.input(DType::float32, {1});
+        constexpr auto kFormat = static_cast<int64_t>(DType::float8_e4m3fn);
+        s.node(OpId::scaled_mm, {s.codes({300, 8}), s.codes({8, 300}, strides), scale, scale}, {300, 300},
+               ScaledAttrs{kFormat, kFormat});
+      } else {
+        s.node(OpId::matmul, {s.input(d, {300, 8}), s.input(d, {8, 300}, strides)}, {300, 300}, MatmulAttrs{});
+      }
+      OneStep step(s, {type, 0}, kRight, {});
+      const Frame frame = step.frame();
+      const std::optional<Sample> sample = Sample::of(frame, 0);
+      ASSERT_TRUE(sample);
+      s.run();
+      const SlotId slot = s.graph().slot(s.result());
+      const char* made = s.memory()[s.result().binding.index()].data();
+      EXPECT_LE(sample->difference(slot, made).error, 1);
+      s.change(s.result(), [](const Dims& i, double x) { return i[0] == 299 ? 3 * x + 1 : x; });
+      EXPECT_GT(sample->difference(slot, made).error, 1);
+    }
 }
 
 std::vector<std::string> names(bool on_gpu) {

@@ -52,6 +52,22 @@ TEST(Samples, Products) {
     }
 }
 
+TEST(Samples, ProductsOf8BitFloats) {
+  constexpr auto kFormat = static_cast<int64_t>(DType::float8_e4m3fn);
+  SmallStep s;
+  const Operand a = s.codes({40, 200}), b = s.codes({200, 50}, {1, 200}), one = s.input(DType::float32, {1}),
+                other = s.input(DType::float32, {1});
+  s.node(OpId::scaled_mm, {a, b, one, other}, {40, 50}, ScaledAttrs{kFormat, kFormat});
+  const auto sample = s.sample();
+  EXPECT_EQ(sample.size(), 256U);
+  expect_wrong_places_found(s, sample);
+  EXPECT_GT(s.distance_with(
+                other, [](const Dims&, double x) { return 2 * x; }, sample),
+            1)
+      << "another scale";
+  EXPECT_GT(s.distance_with(b, zero_from(0, 100), sample), 1) << "a half of the terms is missing";
+}
+
 TEST(Samples, AllElementsOfASmallResult) {
   SmallStep s;
   s.node(OpId::matmul, {s.input(DType::bfloat16, {5, 64}), s.input(DType::bfloat16, {64, 7})}, {5, 7}, MatmulAttrs{});
@@ -606,6 +622,42 @@ TEST(Samples, GradientsOfAWrongAttentionHaveNone) {
     EXPECT_FALSE(sample.empty());
     for (const SampledElement& e : sample) EXPECT_EQ(e.index[1], 1) << e.index.str();
   }
+}
+
+// Each sequence is a batch of its own; one is empty.
+TEST(Samples, GradientsOfPackedSequences) {
+  for (const DType d : kFloats)
+    for (const int64_t causal : {0, 1}) {
+      SCOPED_TRACE(fmt::format("{}{}", dtype_name(d), causal ? ", causal" : ""));
+      SmallStep s;
+      const Dims shape{50, 4, 16}, keys{60, 2, 16};
+      const Operand q = s.input(d, shape), k = s.input(d, keys), v = s.input(d, keys);
+      s.attention_gradient(
+          {q, k, v, s.numbers({0, 20, 20, 50}), s.numbers({0, 25, 25, 60}), s.number(0.25), s.number(30), s.number(35)},
+          AttentionAttrs{causal, 0});
+      const auto sample = s.sample();
+      const auto outs = s.outputs();
+      for (const Operand& o : outs) {
+        EXPECT_TRUE(has_sample_of(sample, o));
+        EXPECT_LE(s.distance_where(
+                      o, [](const Dims&, double x) { return x; }, sample),
+                  1);
+        for (const int64_t row : {int64_t{0}, o.shape[0] - 1}) {
+          const auto wrong = [&](const Dims& i, double x) { return i[0] == row ? 2 * x + 1 : x; };
+          EXPECT_GT(s.distance_where(o, wrong, sample), 1) << "row " << row;
+        }
+      }
+    }
+}
+
+TEST(Samples, GradientsOfPackedSequencesWithWrongOffsetsHaveNone) {
+  SmallStep s;
+  const Dims shape{50, 2, 16};
+  const DType d = DType::bfloat16;
+  const Operand q = s.input(d, shape), k = s.input(d, shape), v = s.input(d, shape), from = s.numbers({0, 20, 50});
+  s.attention_gradient({q, k, v, from, from, s.number(0.25), s.number(30), s.number(30)}, AttentionAttrs{1, 0});
+  s.change(from, [](const Dims& i, double x) { return i[0] == 1 ? 60 : x; });
+  EXPECT_TRUE(s.sample().empty());
 }
 
 // What all queries see takes too long; the last key of a causal one does not.
