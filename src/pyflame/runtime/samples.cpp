@@ -9,6 +9,7 @@
 #include "pyflame/runtime/sampled_attention_grad.h"
 #include "pyflame/runtime/sampled_epilogue.h"
 #include "pyflame/runtime/sampled_packed.h"
+#include "pyflame/runtime/sampled_paged.h"
 #include "pyflame/runtime/sampled_sums.h"
 #include "pyflame/runtime/sums.h"
 
@@ -227,6 +228,8 @@ bool is_attention(const Problem& p) {
   return is_float(n.outs[0].dtype);
 }
 
+bool is_paged(const Problem& p) { return p.size() == 1 && PagedRows::takes(p.root()); }
+
 // The index of an element at an offset; none: another element, or none, is there.
 std::optional<Dims> index_at(const Operand& o, int64_t offset) {
   std::vector<int> dims;
@@ -246,11 +249,11 @@ std::optional<Dims> index_at(const Operand& o, int64_t offset) {
 struct Sampled {
   std::optional<SumOfProducts> sum;  // otherwise attention
   std::optional<Epilogue> epilogue;
-  Sums::Far far = {};  // of a product on a device
+  Sums::Far far = {};  // of a product, or of keys and values in pages, on a device
 };
 std::optional<Sampled> sampled_of(const Problem& p) {
   if (p.root().outs.empty() || p.root().outs[0].numel() == 0) return std::nullopt;
-  if (is_attention(p)) return Sampled{};
+  if (is_attention(p) || is_paged(p)) return Sampled{};
   Sampled s{sum_of_products(p.root()), {}};
   if (s.sum) s.epilogue = Epilogue::of(p);
   return s.epilogue ? std::optional(std::move(s)) : std::nullopt;
@@ -395,10 +398,28 @@ int64_t work_of_query(const Problem& p, Pointers pointers, Params params) {
   return most;
 }
 
+// Rows of attention to pages, at one place or at the usual ones. Nothing: they take too long.
+std::optional<std::vector<SampledElement>> paged_at(const Problem& p, const Sampled& s, Pointers pointers,
+                                                    Params params, const SampledPlace* place, Cost& work) {
+  const Operand& out = p.root().outs[0];
+  const PagedRows rows(p.root(), pointers, params, s.far);
+  const std::vector<Dims> places =
+      place ? std::vector<Dims>{{place->index[0], place->index[1]}}
+            : chosen({out.shape[0], out.shape[1]}, affordable(kMostRows, kLeastRows, rows.cost()));
+  if (!work.afford(static_cast<int64_t>(places.size()), rows.cost())) return std::nullopt;
+  List list;
+  for (const Dims& at : places)
+    if (const auto row = rows.row(at[0], at[1]))
+      for (size_t i = 0; i < row->values.size(); ++i)
+        list.add(out, {at[0], at[1], static_cast<int64_t>(i)}, row->values[i], row->allowed[i]);
+  return list.take();
+}
+
 // Multiplications of one element, or of one row of queries.
 int64_t work_of_one(const Problem& p, const Sampled& s, Pointers pointers, Params params) {
   if (s.sum) return s.sum->terms;
   if (is_gradient(p)) return work_of_query(p, pointers, params);
+  if (is_paged(p)) return PagedRows(p.root(), pointers, params, s.far).cost();
   return AttentionRows(p.root(), pointers, params).cost();
 }
 
@@ -412,6 +433,7 @@ std::optional<std::vector<SampledElement>> elements_at(const Problem& p, const S
                                                        Params params, const SampledPlace* place, Cost& work,
                                                        double& greatest) {
   if (is_gradient(p)) return gradient_at(p, pointers, params, place, work);
+  if (is_paged(p)) return paged_at(p, s, pointers, params, place, work);
   if (!s.sum) {
     const AttentionRows rows(p.root(), pointers, params);
     const std::vector<Dims> places = place ? std::vector<Dims>{row_at(p, *place)} : chosen_rows(p, rows);
@@ -479,14 +501,15 @@ class Sample::Inputs {
 
  private:
   // A factor of a product with more lines than the sample has elements stays on the device, and lines are copied as they are needed. It is copied as a whole where
-  // the elements of a line are apart from each other.
+  // the elements of a line are apart from each other. Keys and values in pages stay, and pages are copied.
   void leave_far() {
     const Node& n = problem.root();
-    if (n.op != OpId::matmul && n.op != OpId::scaled_mm) return;
+    if (n.op != OpId::matmul && n.op != OpId::scaled_mm && !is_paged(problem)) return;
     for (int i = 0; i < 2; ++i) {
-      const Operand& o = n.ins[static_cast<size_t>(i)];
+      const Operand& o = n.ins[static_cast<size_t>(i) + first_far()];
       const int along = o.shape.size() - (i == 0 ? 1 : 2);
-      if (o.strides[along] != 1 || o.numel() <= kMostElements * o.shape[along] || uses_of(o.binding) > 1) continue;
+      const bool has_lines = o.strides[along] == 1 && o.numel() > kMostElements * o.shape[along];
+      if (uses_of(o.binding) > 1 || (!is_paged(problem) && !has_lines)) continue;
       sampled.far[static_cast<size_t>(i)] = [m = frame.memory](void* to, const void* from, size_t nbytes) {
         m->to_host(to, from, nbytes);
       };
@@ -510,7 +533,12 @@ class Sample::Inputs {
     return bytes;
   }
 
-  bool is_far(size_t node, size_t input) const { return node == 0 && input < 2 && sampled.far[input]; }
+  // The first of the two inputs that may stay on the device.
+  size_t first_far() const { return is_paged(problem) ? 1 : 0; }
+  bool is_far(size_t node, size_t input) const {
+    const size_t which = input - first_far();
+    return node == 0 && which < 2 && sampled.far[which];
+  }
 
   bool copy(const Frame& f, const Indexed<BindingId, int64_t>& bytes) {
     int64_t total = 0;
@@ -611,7 +639,8 @@ Sample::Added Sample::add_to(SlotId slot, int64_t byte, Added missing) {
 
 bool Sample::is_open(SlotId slot, int64_t byte) const {
   if (open_.contains({slot, byte})) return true;
-  if (inputs_->sampled.sum || is_packed(inputs_->problem)) return false;  // these have no padding
+  if (inputs_->sampled.sum || is_packed(inputs_->problem) || is_paged(inputs_->problem))
+    return false;  // these have no padding
   const AttentionRows rows(inputs_->problem.root(), inputs_->pointers(), inputs_->frame.window.params.data());
   if (!rows.has_padding()) return false;
   const std::optional<SampledPlace> at = place_of(slot, byte);

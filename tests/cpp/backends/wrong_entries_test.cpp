@@ -263,6 +263,16 @@ void packed_gradient(SmallStep& s) {
                        AttentionAttrs{1, 0});
 }
 
+void paged_attention(SmallStep& s) {
+  const DType d = DType::bfloat16;
+  const Operand q = s.input(d, {20, 4, 32}), k = s.input(d, {40, 16, 2, 32}), v = s.input(d, {40, 16, 2, 32}),
+                table = s.input(DType::int32, {20, 2});
+  s.change(table, [](const Dims& i, double) { return static_cast<double>(39 - 2 * i[0] - i[1]); });
+  s.node(OpId::paged_attention,
+         {q, k, v, table, s.numbers(std::vector<int64_t>(20, 27)), s.number(0.2), s.number(0), s.number(0)},
+         {20, 4, 32}, PagedAttrs{static_cast<int64_t>(d)});
+}
+
 const std::map<std::string, void (*)(SmallStep&)> kProblems = {
     {"LargeProduct", [](SmallStep& s) { product(s, DType::float32, 400, 400, 400); }},
     {"ProductWithALargeResult", [](SmallStep& s) { product(s, DType::bfloat16, 3000, 4, 3000); }},
@@ -278,6 +288,7 @@ const std::map<std::string, void (*)(SmallStep&)> kProblems = {
     {"BFloat16Attention", [](SmallStep& s) { attention(s, DType::bfloat16); }},
     {"BFloat16PackedAttention", [](SmallStep& s) { packed_attention(s, DType::bfloat16); }},
     {"PackedGradient", packed_gradient},
+    {"PagedAttention", paged_attention},
     {"Float16AttentionGradient", [](SmallStep& s) { attention_gradient(s, DType::float16); }},
     {"BFloat16AttentionGradient", [](SmallStep& s) { attention_gradient(s, DType::bfloat16); }},
 };

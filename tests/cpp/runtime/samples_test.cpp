@@ -624,6 +624,42 @@ TEST(Samples, GradientsOfAWrongAttentionHaveNone) {
   }
 }
 
+// The pages of a sequence lie anywhere, and its last one is not full.
+TEST(Samples, AttentionToPages) {
+  for (const DType d : kFloats)
+    for (const int64_t window : {0, 11}) {
+      SCOPED_TRACE(fmt::format("{}, window {}", dtype_name(d), window));
+      SmallStep s;
+      const Operand q = s.input(d, {3, 4, 16}), k = s.input(d, {9, 8, 2, 16}), v = s.input(d, {9, 8, 2, 16}),
+                    table = s.input(DType::int32, {3, 3});
+      s.change(table, [](const Dims& i, double) { return static_cast<double>(8 - 3 * i[0] - i[1]); });
+      s.node(OpId::paged_attention,
+             {q, k, v, table, s.numbers({20, 3, 24}), s.number(0.25), s.number(window), s.number(0)}, {3, 4, 16},
+             PagedAttrs{static_cast<int64_t>(d)});
+      const auto sample = s.sample();
+      EXPECT_EQ(sample.size(), 3U * 4 * 16);
+      expect_wrong_places_found(s, sample);
+      const auto last_key = [](const Dims& i, double x) { return i[0] == 6 && i[1] == 3 ? -x : x; };
+      EXPECT_GT(s.distance_with(v, last_key, sample), 1);
+      const auto behind_it = [](const Dims& i, double x) { return i[0] == 6 && i[1] > 3 ? -x : x; };
+      EXPECT_LE(s.distance_with(v, behind_it, sample), 1);
+    }
+}
+
+TEST(Samples, AttentionToPagesWithoutABound) {
+  for (const double cap : {0.0, 30.0})
+    for (const double page : {8.0, 1.0}) {
+      SmallStep s;
+      const DType d = DType::bfloat16;
+      const Operand q = s.input(d, {1, 2, 16}), k = s.input(d, {2, 8, 2, 16}), v = s.input(d, {2, 8, 2, 16}),
+                    table = s.input(DType::int32, {1, 1});
+      s.change(table, [&](const Dims&, double) { return page; });
+      s.node(OpId::paged_attention, {q, k, v, table, s.numbers({5}), s.number(0.25), s.number(0), s.number(cap)},
+             {1, 2, 16}, PagedAttrs{static_cast<int64_t>(d)});
+      EXPECT_EQ(s.sample().empty(), cap > 0 || page > 1);
+    }
+}
+
 // Each sequence is a batch of its own; one is empty.
 TEST(Samples, GradientsOfPackedSequences) {
   for (const DType d : kFloats)
