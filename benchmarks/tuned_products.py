@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What tuning gains for matrix products and convolutions: 60 products, skinny, odd, batched and square, of three dtypes, and 20 convolutions with their gradients.
+"""What tuning gains for matrix products and convolutions: 76 products and 20 convolutions with their gradients. The products are 60 of three dtypes, skinny, odd and square and gradients of weights, 8 batches of products,
+and 8 products of 8-bit floats, in the format of the device's matrix cores.
 
 First `pyflame tune --problems` measures the products in a cache folder of its own, and a process with pf.tuning.measure the convolutions. Then two fresh processes, one that uses the measurements and one that ignores
 them (PYFLAME_TUNED=0), compute each problem in turns. Operands rotate through more memory than the last cache holds. The ratio of a problem is the median
@@ -19,8 +20,11 @@ import time
 GPU_BYTES, CPU_BYTES = 512 << 20, 64 << 20  # of operands that rotate
 
 
-def products(scale):
-    """M,N,K,dtype,layout[,batch] of the list; scale divides sizes."""
+def products(scale, device):
+    """M,N,K,dtype,layout[,batch] of the list; scale divides sizes, but not batches."""
+    import pyflame as pf
+
+    small = pf.float8.formats(device)[0].name
     rows = []
     for m in (1, 2, 4, 8, 16, 32, 64, 128):  # decoding: few rows times the weights of a layer
         rows += [(m, 4096, 4096, "bfloat16", "NT"), (m, 11008, 4096, "float16", "NT"), (m, 4096, 14336, "bfloat16", "NT")]
@@ -30,6 +34,10 @@ def products(scale):
         rows += [(m, n, k, "bfloat16", "NT"), (m, n, k, "float16", "NN"), (m, n, k, "float32", "NN")]
     for m, n, k in ((64, 64, 32768), (256, 256, 16384), (768, 768, 8192), (128, 1024, 65536), (32, 32, 8192), (768, 3072, 8192)):  # gradients of weights
         rows += [(m, n, k, "bfloat16", "TN"), (m, n, k, "float32", "TN")]
+    for m, n, k, layout, batch in ((256, 256, 64, "NT", 192), (256, 64, 256, "NN", 192), (1, 1024, 128, "NT", 256), (100, 300, 500, "NN", 24)):  # heads of attention, one query each, odd
+        rows += [(m, n, k, "bfloat16", layout, batch), (m, n, k, "float32", layout, batch)]
+    for m, n, k in ((16, 4096, 4096), (64, 4096, 14336), (128, 11008, 4096), (512, 4096, 4096), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (4096, 14336, 4096)):
+        rows += [(m, n, k, small, "NT")]
     return [(*(max(1, d // scale) for d in row[:3]), *row[3:]) for row in rows]
 
 
@@ -65,26 +73,37 @@ def of_convolution(row):
     return f"conv {n}x{c}x{size}x{size} {k}x{kernel}x{kernel} stride {stride} groups {groups} {dtype} {layout}", x.nbytes + 2 * g.nbytes + w.nbytes, call
 
 
+def is_convolution(row):
+    return len(row) == 9
+
+
 def of_problem(row):
     from pyflame.benchmarking.gemms import Gemm
     from pyflame.benchmarking.problems import of_gemm
 
-    if len(row) == 9:
+    if is_convolution(row):
         return of_convolution(row)
     g = of_gemm(Gemm(*row))
     return g.name, g.bytes, g.call
 
 
-def problems(scale):
-    return products(scale) + convolutions(scale)
+def name_of(row):
+    from pyflame.benchmarking.gemms import Gemm
+
+    return "conv " + " ".join(map(str, row)) if is_convolution(row) else str(Gemm(*row)).removeprefix("gemm ")
 
 
-def measure_convolutions(device, scale, budget):
+def problems(scale, device, only=""):
+    """Those whose names contain a text."""
+    return [row for row in products(scale, device) + convolutions(scale) if only in name_of(row)]
+
+
+def measure_convolutions(device, scale, budget, only):
     import pyflame as pf
 
     pf.set_device(device)
     with pf.tuning.measure(budget=budget) as done:
-        for row in convolutions(scale):
+        for row in filter(is_convolution, problems(scale, device, only)):
             call = of_problem(row)[2]
             for _ in range(2):
                 out = call()
@@ -93,13 +112,13 @@ def measure_convolutions(device, scale, budget):
     print(done())
 
 
-def worker(device, scale):
+def worker(device, scale, only):
     """Computes the problem whose number it reads, with all its operands, so many times, and says how many microseconds one took."""
     import pyflame as pf
 
     pf.set_device(device)
     gpu = device != "cpu"
-    held, rows = {}, problems(scale)
+    held, rows = {}, problems(scale, device, only)
     print("ready", flush=True)
     for line in sys.stdin:
         number, calls = map(int, line.split())
@@ -129,9 +148,9 @@ def worker(device, scale):
         print(us, flush=True)
 
 
-def start(device, scale, tuned, cache):
+def start(args, tuned, cache):
     environment = {**os.environ, "PYFLAME_TUNED": tuned, "PYFLAME_CACHE_DIR": cache}
-    p = subprocess.Popen([sys.executable, __file__, "--worker", "--device", device, "--scale", str(scale)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    p = subprocess.Popen([sys.executable, __file__, "--worker", "--device", args.device, "--scale", str(args.scale), "--only", args.only], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                          text=True)
     assert p.stdout.readline().strip() == "ready"
     return p
@@ -147,15 +166,16 @@ def ask(process, number, calls):
 
 
 def tune(args, folder):
-    path = os.path.join(folder, "list.csv")
+    path, listed = os.path.join(folder, "list.csv"), [row for row in problems(args.scale, args.device, args.only) if not is_convolution(row)]
     with open(path, "w", encoding="utf-8") as f:
-        f.writelines(",".join(map(str, row)) + "\n" for row in products(args.scale))
+        f.writelines(",".join(map(str, row)) + "\n" for row in listed)
     began = time.perf_counter()
     ran = subprocess.run([sys.executable, "-m", "pyflame.tuning", "--problems", path, "--device", args.device, "--budget", str(args.budget)],
                          env={**os.environ, "PYFLAME_CACHE_DIR": args.cache or folder}, stdout=subprocess.PIPE, text=True, check=True)
     print(ran.stdout.strip().splitlines()[-1], flush=True)
-    subprocess.run([sys.executable, __file__, "--convolutions", "--device", args.device, "--scale", str(args.scale), "--budget", str(args.budget)],
-                   env={**os.environ, "PYFLAME_CACHE_DIR": args.cache or folder}, check=True)
+    if len(listed) < len(problems(args.scale, args.device, args.only)):
+        subprocess.run([sys.executable, __file__, "--convolutions", "--device", args.device, "--scale", str(args.scale), "--budget", str(args.budget), "--only", args.only],
+                       env={**os.environ, "PYFLAME_CACHE_DIR": args.cache or folder}, check=True)
     return time.perf_counter() - began
 
 
@@ -165,6 +185,7 @@ def main():
     p.add_argument("--scale", type=int, default=None, help="divide sizes; default: 1 on a GPU, 8 on the CPU")
     p.add_argument("--budget", type=float, default=240, help="seconds for tuning")
     p.add_argument("--turns", type=int, default=11)
+    p.add_argument("--only", default="", help="problems whose names contain this text, such as float8")
     p.add_argument("--cache", help="a folder for the measurements that is kept")
     p.add_argument("--json")
     p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -172,9 +193,9 @@ def main():
     args = p.parse_args()
     args.scale = args.scale or (8 if args.device == "cpu" else 1)
     if args.worker:
-        return worker(args.device, args.scale)
+        return worker(args.device, args.scale, args.only)
     if args.convolutions:
-        return measure_convolutions(args.device, args.scale, args.budget)
+        return measure_convolutions(args.device, args.scale, args.budget, args.only)
     with tempfile.TemporaryDirectory() as folder:
         seconds = tune(args, folder)
         compare(args, args.cache or folder, seconds)
@@ -182,10 +203,10 @@ def main():
 
 
 def compare(args, folder, seconds):
-    default, tuned = start(args.device, args.scale, "0", folder), start(args.device, args.scale, "1", folder)
-    found = []
+    default, tuned = start(args, "0", folder), start(args, "1", folder)
+    rows, found = problems(args.scale, args.device, args.only), []
     print(f"{'problem':68} {'default us':>12} {'tuned us':>12} {'ratio':>7}")
-    for number, row in enumerate(problems(args.scale)):
+    for number, row in enumerate(rows):
         ask(default, number, 8), ask(tuned, number, 8)
         calls = max(1, min(50, round(1e4 / max(1.0, 8 * ask(default, number, 4)))))
         times = []
@@ -193,14 +214,15 @@ def compare(args, folder, seconds):
             pair = [ask(p, number, calls) for p in ((default, tuned) if turn % 2 == 0 else (tuned, default))]
             times.append(pair if turn % 2 == 0 else pair[::-1])
         ratios = sorted(a / b for a, b in times)
-        name = "x".join(map(str, row[:3])) + f" {row[3]} {row[4]}" if len(row) == 5 else "conv " + " ".join(map(str, row))
-        result = {"problem": name, "default_us": statistics.median(a for a, _ in times), "tuned_us": statistics.median(b for _, b in times),
+        result = {"problem": name_of(row), "default_us": statistics.median(a for a, _ in times), "tuned_us": statistics.median(b for _, b in times),
                   "ratio": statistics.median(ratios), "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]]}
         found.append(result)
         print(f"{result['problem']:68} {result['default_us']:12.1f} {result['tuned_us']:12.1f} {result['ratio']:7.2f}", flush=True)
     mean = statistics.geometric_mean(r["ratio"] for r in found)
-    for what, some in (("products", found[:len(products(args.scale))]), ("convolutions", found[len(products(args.scale)):])):
-        print(f"geometric mean of {len(some)} {what}: {statistics.geometric_mean(r['ratio'] for r in some):.3f}")
+    count = sum(not is_convolution(row) for row in rows)
+    for what, some in (("products", found[:count]), ("convolutions", found[count:])):
+        if some:
+            print(f"geometric mean of {len(some)} {what}: {statistics.geometric_mean(r['ratio'] for r in some):.3f}")
     print(f"geometric mean of {len(found)}: {mean:.3f}; lowest {min(r['ratio'] for r in found):.2f}; tuning took {seconds:.0f} s")
     if args.json:
         import pyflame as pf

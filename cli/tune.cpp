@@ -11,8 +11,8 @@ namespace pyflame::apps::cli {
 namespace {
 
 struct TuneSettings {
-  std::string budget = "60s", idle = "20s", hang = "60s", problems, device = "cpu", exported, validators, module,
-              entries, python;
+  std::string budget = "60s", idle = "20s", hang = "60s", start = "10m", problems, device = "cpu", exported, validators,
+              module, entries, python;
   std::vector<std::string> imported;
   int compare = 3;
   bool all_algorithms = false, list = false, json = false;
@@ -28,6 +28,7 @@ int tune(const TuneSettings& s, const std::vector<std::string>& program) {
   c.add("--budget", s.budget);
   c.add("--idle", s.idle);
   c.add("--hang", s.hang);
+  c.add("--start", s.start);
   c.add("--compare", std::to_string(s.compare));
   if (!s.entries.empty()) c.add("--entries", s.entries);
   if (s.all_algorithms) c.add("--all-algorithms");
@@ -63,9 +64,12 @@ void add_tune(CLI::App& app, Run& run) {
                   "Pairs of runs that compare the whole program without and with what was found; 0: none")
       ->capture_default_str()
       ->check(kAtLeastZero);
-  cmd->add_option("--idle", s->idle, "The program is stopped if nothing new was measured for this time")
+  cmd->add_option("--idle", s->idle,
+                  "The program is stopped if nothing new was measured for this time since its first op")
       ->capture_default_str();
   cmd->add_option("--hang", s->hang, "A candidate that runs for longer than this is left out")->capture_default_str();
+  cmd->add_option("--start", s->start, "The program is stopped if it has computed nothing for this time")
+      ->capture_default_str();
   cmd->add_option("--entries", s->entries,
                   "Measure these entries alone besides PyFlame's own choice, by the names that pyflame explain prints, "
                   "with commas between them (gpu.blas,gpu.matmul_units); default: all");

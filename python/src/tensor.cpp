@@ -269,6 +269,7 @@ void bind_properties(TensorClass& c) {
       },
       "A view with the last two dimensions swapped: [.., M, N] becomes [.., N, M]. ValueError for fewer than two.");
   c.def_prop_ro("_version", [](const Tensor& x) { return x.storage()->version.load(); });
+  c.def_prop_ro("_escaped", [](const Tensor& x) { return x.storage()->escaped(); });
 }
 
 void bind_queries(TensorClass& c) {

@@ -3,6 +3,7 @@ import json
 import multiprocessing
 import pathlib
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -467,6 +468,21 @@ def test_shares_of_the_peak_and_of_the_best_entry(tmp_path, capsys, monkeypatch)
     assert shares._of_peak(m, "float32")[0].startswith("no share of the peak: it is faster than a large product of float32, which reaches 0.5 TFLOP/s here")
 
 
+def test_the_best_entry_is_one_of_the_same_day(monkeypatch):
+    from pyflame.benchmarking import shares
+
+    def row(entry, us, at):
+        return types.SimpleNamespace(entry=entry, us=us, measured_at=at, sound=True)
+
+    rows = [row("fast", 1.0, "2025-01-01 10:00:00"), row("beside", 4.0, "2025-03-01 23:59:00.125"), row("own", 5.0, "2025-03-02 00:01:00.250")]
+    monkeypatch.setattr(shares, "_step_of", lambda p: {"op": "matmul", "problem": "", "entry": "own"})
+    monkeypatch.setattr(shares.database, "rows_here", lambda *_: rows)
+    found = shares._of_best(types.SimpleNamespace(call=lambda: None), "cpu", 1)[0]
+    assert found.startswith("80% of the best entry: beside takes 4 us, own 5 us, of 2 entries; 1 more was measured on other days"), found
+    rows[0].measured_at = "2025-03-02 10:00:00"
+    assert shares._of_best(types.SimpleNamespace(call=lambda: None), "cpu", 1) == ["20% of the best entry: fast takes 1 us, own 5 us, of 3 entries"]
+
+
 def test_comm_needs_a_device_with_memory(capsys):
     code, said = run(capsys, "comm", "--device", "cpu", "--no-record")
     assert code == 1 and "comm: copies need a device with its own memory; got cpu; expected --device rocm or cuda" in said.err
@@ -567,6 +583,61 @@ def test_what_compare_functions_refuses():
     ]:
         with pytest.raises(error, match=text):
             compare(*arguments, **keywords)
+
+
+# ---- copies of arguments
+
+
+PLACES = 5
+
+
+def _bench(fn, *args, **kwargs):
+    """The different tensors that fn saw as its last argument."""
+    seen = {}
+
+    def call(*given, **named):
+        seen[id(given[-1])] = given[-1]
+        return fn(*given, **named)
+
+    m = pf.bench(call, *args, max_seconds=0.05, min_samples=20, places=PLACES, **kwargs)
+    assert any("at one place, not 5" in note for note in m.notes) is (len(seen) == 1)
+    return list(seen.values())
+
+
+def test_small_arguments_take_places_in_turns(monkeypatch):
+    monkeypatch.setitem(measure.STAY, "cpu", 2)
+    x, y = pf.randn(50), pf.randn(50)
+    seen = _bench(lambda a, b: a + b, x, y)
+    assert len(seen) == PLACES and seen[0] is y
+    assert len({t.data_ptr() for t in seen}) == PLACES and all((t == y).all() for t in seen)
+    same = []
+    _bench(lambda a, b: same.append(a is b), x, x)
+    assert all(same)
+
+
+def test_arguments_stay_the_same_where_a_copy_would_be_something_else():
+    x = pf.randn(50)
+    assert len(_bench(lambda a: a.add_(1), x.clone())) == 1, "the function changes its argument"
+    assert len(_bench(lambda a: a + 1, x, cache="cold")) == 1
+    assert len(_bench(lambda a: a + 1, x.clone().requires_grad_(True))) == 1, "a copy would be part of a graph"
+    assert len(_bench(lambda a: a.sum(), pf.randn(8, 4).t())) == 1, "a copy would lie otherwise"
+    assert len(_bench(lambda a: (a + 1).sum().item(), x)) == 1, "nothing says how large the result is"
+    assert len(_bench(lambda a: a + 1, pf.from_numpy(np.ones(9, "float32")))) == 1, "each op on NumPy's memory runs at once"
+    assert len(_bench(lambda a: a.repeat(2000), pf.randn(5000))) == 1, "the result is large"
+
+
+def test_a_result_is_where_it_was_when_its_place_has_its_next_turn(monkeypatch):
+    monkeypatch.setitem(measure.STAY, "cpu", 2)
+    at = {}
+
+    def call(a, b):
+        out = a + b
+        at.setdefault(id(b), set()).add(out.data_ptr())
+        return out
+
+    pf.bench(call, pf.randn(40000), pf.randn(40000), max_seconds=0.3, min_samples=20, places=PLACES)
+    found = [places for places in at.values()][1:]  # the first one also has the calls before the copies
+    assert len({p for places in found for p in places}) >= PLACES - 2, at
 
 
 # ---- calls that are queued before the device begins

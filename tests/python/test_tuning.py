@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -378,24 +379,91 @@ for _ in range(3):
 
 
 def test_slow_candidates_are_no_quiet_program():
-    from pyflame.tuning.watch import Quiet
+    from pyflame.tuning.watch import Limits, Quiet
 
-    q = Quiet(idle=20, hang=60)
+    q = Quiet(Limits())
     assert [q.stop(t, None, (0, 0)) for t in (0, 20, 21)] == [None, None, "stopped"]
-    q = Quiet(idle=20, hang=60)
+    q = Quiet(Limits())
     assert q.stop(1, (7, 1), (0, 0)) is None  # a candidate runs for the first time
     assert [q.stop(t, None, (0, 0)) for t in (2, 50, 62)] == [None] * 3  # all are timed, and nothing is written
     assert [q.stop(t, None, (1, 4)) for t in (63, 83, 84)] == [None, None, "stopped"]  # the result is there
-    q = Quiet(idle=20, hang=60)
+    q = Quiet(Limits())
     assert [q.stop(t, (7, 1), (0, 0)) for t in (0, 60, 61)] == [None, None, "hung"]
 
 
 def test_a_program_that_prepares_for_long_is_not_idle():
-    from pyflame.tuning.watch import Quiet
+    from pyflame.tuning.watch import Limits, Quiet
 
-    q = Quiet(idle=20, hang=60)
+    q = Quiet(Limits())
     assert [q.stop(t, None, (0, 0), computes=False) for t in (0, 50, 300)] == [None] * 3
     assert [q.stop(t, None, (0, 0), computes=True) for t in (301, 320, 321)] == [None, None, "stopped"]
+
+
+def test_a_program_that_never_computes_is_stopped(tmp_path):
+    from pyflame.tuning.watch import Limits, Quiet
+
+    q = Quiet(Limits(idle=20, hang=60, start=100))
+    assert [q.stop(t, None, (0, 0), computes=False) for t in (0, 50, 100, 101)] == [None, None, None, "late"]
+    (tmp_path / "waits.py").write_text("import threading\nthreading.Event().wait()\n")
+    ran = tune(tmp_path, "--start", "1", "waits.py")
+    assert ran.returncode == 1 and "the program computed nothing within 1 s; hint: --start" in ran.stderr, ran.stderr
+
+
+@pytest.mark.parametrize("low, high, expected", [(1.01, 1.2, "kept"), (0.98, 1.02, "kept"), (0.02, 24, "undecided"), (0.96, 1.3, "undecided"), (0.8, 0.9, "slower"), (0.5, 0.999, "undecided")])
+def test_a_wide_interval_keeps_nothing(low, high, expected):
+    from pyflame.benchmarking.compare import Comparison
+    from pyflame.tuning.__main__ import verdict
+
+    assert verdict(Comparison("without", "with", (low * high) ** 0.5, low, high, True)) == expected
+
+
+def _stored(path):
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return {entry: bool(sound) for entry, sound in db.execute("SELECT entry, sound FROM measurements")}
+
+
+def test_what_was_not_decided_is_measured_again(tmp_path, monkeypatch, capsys):
+    from pyflame.benchmarking.compare import Comparison
+    from pyflame.tuning import __main__ as command
+
+    path = str(tmp_path / "choices.sqlite")
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TABLE measurements (entry, own, sound, measured_at)")
+        db.execute("CREATE TABLE enumerations (impl, stored_at)")
+        db.executemany("INSERT INTO measurements VALUES (?, ?, ?, ?)", [("before", 0, 1, "1"), ("own", 1, 1, "3"), ("new", 0, 1, "3"), ("wrong", 0, 0, "3")])
+        db.executemany("INSERT INTO enumerations VALUES (?, ?)", [("before", "1"), ("new", "3")])
+    monkeypatch.setattr(command, "_compare", lambda *_: Comparison("without", "with", 1.0, 0.02, 24.0, True))
+    assert command._keep_or_revert([], types.SimpleNamespace(compare=3, budget=60, json=False), "", path, "2") == 0
+    assert "nothing of this session is used" in capsys.readouterr().err
+    assert _stored(path) == {"before": True, "own": True, "wrong": False}
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT impl FROM enumerations").fetchall() == [("before",)]
+
+
+def test_runs_are_compared_again_until_they_say_something(monkeypatch, tmp_path):
+    from pyflame.tuning import __main__ as command
+
+    figures, ran = {"0": iter([1.0] * 9), "1": iter([0.1, 9.0, *[0.8] * 7])}, []
+
+    def run_once(words, report, log, environment, stop):
+        ran.append(environment["PYFLAME_TUNED"])
+        return types.SimpleNamespace(why="ended", step_seconds=next(figures[ran[-1]]))
+
+    monkeypatch.setattr(command.watch, "run_once", run_once)
+    assert command._compare([], str(tmp_path), 3, 60).ratio == pytest.approx(1.25) and len(ran) > 6 and ran.count("0") == ran.count("1")
+
+
+def test_two_sessions_with_one_cache_run_one_after_the_other(tmp_path):
+    from pyflame.tuning.__main__ import alone
+
+    (tmp_path / "cache").mkdir()
+    code = f"from pyflame.tuning.__main__ import alone\nwith alone({str(tmp_path / 'cache')!r}):\n    print('alone', flush=True)\n"
+    with alone(str(tmp_path / "cache")):
+        second = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert f"another pyflame tune, process {os.getpid()}, measures with the cache folder" in second.stderr.readline()
+        assert second.poll() is None
+    out, err = second.communicate(timeout=60)
+    assert out == "alone\n" and second.returncode == 0, err
 
 
 @pytest.mark.parametrize("text, computes", [("", False), ("start 1.0\n", False), ("start 1.0\ncomputes 2.0\n", True), ("start 1.0\nstep 1.1\nstep 1.2\nstep 1.3\ncomputes 1.4\n", True)])

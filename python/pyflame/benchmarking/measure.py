@@ -28,6 +28,8 @@ COLD_CALLS = 8  # calls of a sample with a cold cache
 HOST_BOUND = 0.9  # the part of a sample's time that the host takes to submit the calls, from which on the device waits for the host
 MOST_AHEAD = 256  # calls that are queued before the device may begin: the driver's queue holds some hundreds
 FEWEST_AHEAD = 8
+STAY = {"cpu": 60, "gpu": 6}  # samples at a place before the next one: 30 ms. A cache needs much longer than one call to give up what was there before
+MOST_BYTES = {"cpu": 16 << 20, "gpu": 64 << 20}  # of the arguments and results of a call that are copied: larger ones are in no cache, and copies would take memory
 FLUSH = 2  # a cold cache: so many times its size is written before each call
 
 
@@ -190,21 +192,32 @@ class Sampling:
         return figures, [s[1] for s in samples], [s[2] for s in samples]
 
 
-class _Timer:
-    """Samples of a function on a device. After each call the window ends, so that calls are neither fused with each other nor dropped as unused."""
+def _once(call):
+    """Its result. The window ends while the result is there, so that nothing of it is dropped as unused."""
+    out = call()
+    _C.cut()
+    return out
 
-    def __init__(self, call, device, flush):
+
+class _Timer:
+    """Samples of a function on a device. After each call the window ends, so that calls are neither fused with each other nor dropped as unused. further: the same call with its arguments at other places
+    in memory. The samples take them in turns."""
+
+    def __init__(self, call, device, flush, further=()):
         self.call, self.device, self.gpu, self.flush = call, device, environment.is_gpu(device), flush
+        self.calls, self.results, self.turn = [call, *further], [None] * (1 + len(further)), 0
+        self.drawn, self.stay = 0, STAY["gpu" if self.gpu else "cpu"]  # samples so far, and how many at one place
         self.events = _C._Event(), _C._Event()
         self.ahead = 0  # how many calls are queued before the device begins; 0: it begins with the first one
         self.late = 0  # how many samples are the host's times nevertheless
 
     def one(self):
-        out = self.call()
-        _C.cut()
-        return out
+        return _once(self.call)
 
     def sample(self, calls):
+        if len(self.calls) > 1 and self.drawn % self.stay == 0:
+            self._go_on()
+        self.drawn += 1
         if self.flush is not None:
             return self._cold(calls)
         figure, wall, submit = self._timed(calls)
@@ -213,6 +226,12 @@ class _Timer:
             self.late += ahead is None
             figure = figure if ahead is None else ahead
         return figure, wall, submit
+
+    def _go_on(self):
+        """To the next place. The results of the other places stay, so that the result of this one is where it was the last time, and not where theirs are."""
+        self.results[self.turn] = self.one()
+        self.turn = (self.turn + 1) % len(self.calls)
+        self.call, self.results[self.turn] = self.calls[self.turn], None
 
     def queue_ahead(self, calls):
         """Where the host submits calls more slowly than the device computes them, later samples take the device's time of calls that were all queued before the device began. A function
@@ -275,6 +294,39 @@ class _Timer:
         return {key: value for key, value in busy.items() if key.startswith("xcd_clock")}
 
 
+def _size_of(values):
+    """Bytes of a tensor, or of those of a tuple or list; None if there is something else."""
+    if isinstance(values, _C.Tensor):
+        return values.nbytes
+    sizes = [_size_of(v) for v in values] if isinstance(values, (tuple, list)) else [None]
+    return None if None in sizes else sum(sizes)
+
+
+def _may_be_copied(call, arguments, most):
+    """Whether a call takes as long with copies of its arguments, and means the same: they are plain tensors, shared with nobody, which it does not change, and together with its result they have at most so many bytes."""
+    tensors = [a for a in arguments if isinstance(a, _C.Tensor)]
+    plain = tensors and all(t.is_contiguous() and not t.requires_grad and not t._escaped for t in tensors)
+    if not plain or sum(t.nbytes for t in tensors) > most:
+        return False
+    before = [t._version for t in tensors]
+    made = _size_of(_once(call))
+    _C.synchronize()
+    return made is not None and made + sum(t.nbytes for t in tensors) <= most and [t._version for t in tensors] == before
+
+
+def _at_other_places(fn, args, kwargs, count):
+    """The same call so many times, with copies of its tensors. A short function may take longer or shorter where its operands lie elsewhere: their pages fall into other sets of a cache."""
+
+    def with_copies():
+        copies = {id(a): a.clone() for a in (*args, *kwargs.values()) if isinstance(a, _C.Tensor)}
+        mine, named = [copies.get(id(a), a) for a in args], {k: copies.get(id(a), a) for k, a in kwargs.items()}
+        return lambda: fn(*mine, **named)
+
+    further = [with_copies() for _ in range(count)]
+    _C.synchronize()
+    return further
+
+
 def _device_of(args, device):
     if device is not None:
         return str(_C.device(device))
@@ -327,7 +379,7 @@ def _reasons(samples, relative, warm, before, after, seconds, host_bound, compil
 
 
 def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, cache: str = "warm", relative: float = 0.01, min_samples: int = 30,
-          max_seconds: float = 10.0, name: str | None = None, flops: float | None = None, bytes: float | None = None,
+          max_seconds: float = 10.0, places: int = 1, name: str | None = None, flops: float | None = None, bytes: float | None = None,
           tell: Callable[[float, str], object] | None = None, **kwargs: Any) -> Measurement:
     """How long fn(*args, **kwargs) takes, as a Measurement.
 
@@ -335,6 +387,7 @@ def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, c
     until the 95 % interval of their median is within `relative` of it, or for `max_seconds`. cache='cold' empties the last-level cache before each call. On
     a GPU the figure is the device's own time. flops and bytes, of one call, are for rates. tell(part, text) is called
     from time to time, for a display. The result of fn may be anything. device: whose clock and environment count; that of the first tensor among the arguments unless given.
+    places: 2 or more copy small tensors among the arguments, and the samples take these copies in turns: a short function may take longer or shorter where its operands lie elsewhere.
     min_samples: how many samples are drawn at least, 3 or more. name: what the Measurement is called; that of fn unless given.
 
         print(pf.bench(pf.matmul, a, b, flops=2 * 4096**3))
@@ -345,21 +398,32 @@ def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, c
         raise TypeError(f"bench: not a function; got {type(fn).__name__}; expected something to call")
     if cache not in ("warm", "cold"):
         raise ValueError(f"bench: no such cache; got {cache!r}; expected 'warm' or 'cold'")
-    if not (relative > 0 and max_seconds > 0 and min_samples >= 3):
-        raise ValueError(f"bench: numbers that make no sense; got relative={relative}, max_seconds={max_seconds}, min_samples={min_samples}; expected more than 0, and 3 samples or more")
+    if not (relative > 0 and max_seconds > 0 and min_samples >= 3 and places >= 1):
+        raise ValueError(f"bench: numbers that make no sense; got relative={relative}, max_seconds={max_seconds}, min_samples={min_samples}, places={places}; expected more than 0, and 3 samples or more")
     device = _device_of((*args, *kwargs.values()), device)
     notes = _notes_on_data(args)
-    timer = _Timer(lambda: fn(*args, **kwargs), device, environment.flusher(device, FLUSH) if cache == "cold" else None)
+
+    def call():
+        return fn(*args, **kwargs)
+
     _C.synchronize()
     start = time.perf_counter()
-    timer.one()
+    _once(call)
     _C.synchronize()
     first = time.perf_counter() - start
+    most = MOST_BYTES["gpu" if environment.is_gpu(device) else "cpu"]
+    further = ()
+    if places > 1 and cache == "warm" and _may_be_copied(call, (*args, *kwargs.values()), most):
+        further = _at_other_places(fn, args, kwargs, places - 1)
+    elif places > 1:
+        notes.append(f"at one place, not {places}: only small plain tensors are copied, which the function does not change, where its result is such tensors and the cache is warm")
+    timer = _Timer(call, device, environment.flusher(device, FLUSH) if cache == "cold" else None, further)
     calls = _calls_for(timer) if cache == "warm" else COLD_CALLS
     timer.queue_ahead(calls)
     sampling = Sampling(timer.sample, relative, min_samples, max_seconds, tell=tell)
     warm = sampling.warm_up(calls)
     before, fallbacks, programs, start = environment.state(device), _fallbacks(), _C.program_cache_stats()["misses"], time.perf_counter()
+    timer.drawn = 0
     figures, wall, submit = sampling.run(calls)
     notes += [f"fallback: {text}" for key, (times, text) in _fallbacks().items() if times > fallbacks.get(key, (0,))[0]]
     seconds, after, compiled = time.perf_counter() - start, environment.state(device), _C.program_cache_stats()["misses"] - programs

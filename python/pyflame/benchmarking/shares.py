@@ -1,4 +1,6 @@
 """How near a product comes to what the device can do, and to the fastest entry of its implementation list."""
+import datetime
+
 from .. import _C
 from ..profiler.ceilings import ceilings
 from ..tuning import database, measure
@@ -47,6 +49,15 @@ def _step_of(p):
     return next(s for program in found["programs"] for s in program["steps"] if s["op"] in ("matmul", "scaled_mm"))
 
 
+TOGETHER = datetime.timedelta(days=1)  # times that lie further apart are of different states of a machine: its clock, its temperature, what else it does
+
+
+def _measured_with(own, rows):
+    """The rows that were measured within a day of the own entry's."""
+    at = datetime.datetime.fromisoformat(own.measured_at)
+    return [r for r in rows if abs(datetime.datetime.fromisoformat(r.measured_at) - at) <= TOGETHER]
+
+
 def _of_best(p, device, seconds):
     """Times the entries of the list that accept the product and that were not timed before. What it finds is kept, as `pyflame tune` keeps it."""
     step = _step_of(p)
@@ -57,8 +68,10 @@ def _of_best(p, device, seconds):
     own = next((r for r in rows if r.entry == step["entry"]), None)
     if own is None or len(rows) < 2:
         return ["no share of the best entry: there is one only, or --seconds were too few; hint: pyflame tune --list"]
-    best = min(rows, key=lambda r: r.us)
-    return [f"{best.us / own.us:.0%} of the best entry: {best.entry} takes {best.us:.4g} us, {own.entry} {own.us:.4g} us, of {len(rows)} entries"]
+    those = _measured_with(own, rows)
+    best, left = min(those, key=lambda r: r.us), len(rows) - len(those)
+    others = f"; {left} more {'was' if left == 1 else 'were'} measured on other days, whose times are not comparable; hint: PYFLAME_CACHE_DIR=FOLDER, a new one, measures all of them together" if left else ""
+    return [f"{best.us / own.us:.0%} of the best entry: {best.entry} takes {best.us:.4g} us, {own.entry} {own.us:.4g} us, of {len(those)} entries{others}"]
 
 
 def of(p, m, seconds):

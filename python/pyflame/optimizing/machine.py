@@ -209,10 +209,10 @@ class Machine:
         trial, log = self._path("trial.toml"), self._path("log")
         _configuration.write_settings(trial, self.tables([*self.kept, candidate]), "A trial of `pyflame optimize`.")
         budget = max(1.0, min(120.0, self.left() / 3))
-        outcome = watch.measure(watch.command(self.module, self.file, self.arguments, self._path("steps")), self._path("steps"), log, path, "", budget, 20.0, 60.0, self._progress, {"PYFLAME_SETTINGS": trial})
+        outcome = watch.measure(watch.command(self.module, self.file, self.arguments, self._path("steps")), self._path("steps"), log, path, "", budget, watch.Limits(), self._progress, {"PYFLAME_SETTINGS": trial})
         if outcome.why == "interrupted":
             raise Interrupted
-        return "measuring failed" if outcome.why in ("failed", "hung") else ""
+        return "" if outcome.why in ("ended", "stopped") else "measuring failed"
 
     def compare(self, first, second, names, check, stop_early=False):
         """Runs both in turns. A Comparison, or a text: the second one failed or computed something else. check(run) says what is wrong with the second.

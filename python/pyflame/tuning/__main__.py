@@ -2,6 +2,7 @@
 import argparse
 import contextlib
 import datetime
+import fcntl
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ from . import exchange, imports, watch
 from .database import document, problems, rows, table
 from .products import LEFT_OUT
 
+MOST_ROUNDS = 3  # of pairs of runs, where the first ones say nothing
+MOST_LOSS = 0.97  # an interval that begins above says that the program loses nothing that counts: an entry is taken for a gain of as much
 _PROBE = bytes(1 << 16)  # about what the file of measurements takes at first
 
 
@@ -45,6 +48,7 @@ def _arguments():
     p.add_argument("--compare", type=int, default=3)
     p.add_argument("--idle", type=seconds, default=20.0)
     p.add_argument("--hang", type=seconds, default=60.0)
+    p.add_argument("--start", type=seconds, default=600.0)
     p.add_argument("--entries", type=names_of_entries, default=[])
     p.add_argument("--all-algorithms", action="store_true")
     p.add_argument("--problems")
@@ -67,13 +71,24 @@ def _tail(log, lines=20):
         return "".join(f.readlines()[-lines:])
 
 
+def verdict(comparison):
+    """'kept', 'slower' or 'undecided'. An interval that has 1 in it is enough where it excludes a loss that counts: entries that are faster alone are kept. A wide one says nothing."""
+    if comparison.verdict == "slower":
+        return "slower"
+    return "kept" if comparison.verdict == "faster" or comparison.low > MOST_LOSS else "undecided"
+
+
 def _compare(words, folder, pairs, most_seconds):
-    """Runs the program without and with what was measured, in turns. A Comparison, or a text that says why there is none."""
+    """Runs the program without and with what was measured, in turns, and for more turns while the interval says nothing. A Comparison, or a text that says why there is none."""
     report, log = os.path.join(folder, "steps"), os.path.join(folder, "log")
-    times, progress = {"0": [], "1": []}, watch.Progress()
-    for turn, which in enumerate(watch.in_turns(pairs)):
+    times, progress, wanted = {"0": [], "1": []}, watch.Progress(), 2 * pairs
+    for turn, which in enumerate(watch.in_turns(MOST_ROUNDS * pairs)):
+        if turn == wanted:
+            if verdict(_compared(times)) != "undecided":
+                break
+            wanted += 2 * pairs
         tuned = "01"[which]
-        progress.show(turn / (2 * pairs), f"comparing the whole program: run {turn + 1} of {2 * pairs}")
+        progress.show(turn / wanted, f"comparing the whole program: run {turn + 1} of {wanted}")
         outcome = watch.run_once(words, report, log, {"PYFLAME_TUNED": tuned, "PYFLAME_TUNE_BUDGET_MS": "0"}, lambda s: "stopped" if s > most_seconds else None)
         if outcome.why == "interrupted":
             progress.clear()
@@ -83,6 +98,10 @@ def _compare(words, folder, pairs, most_seconds):
             return f"the program did not come to an end within {most_seconds:.0f} s" if outcome.why == "stopped" else f"the program failed:\n{_tail(log)}"
         times[tuned].append(outcome.step_seconds)
     progress.clear()
+    return _compared(times)
+
+
+def _compared(times):
     return Comparison("the program as it was", "the tuned program", *bootstrap(times["0"], times["1"], paired=True), paired=True)
 
 
@@ -90,6 +109,32 @@ def _revert(path, since):
     """What was measured in this session no longer decides."""
     with contextlib.closing(sqlite3.connect(path, timeout=10)) as db, db:
         db.execute("UPDATE measurements SET sound = 0, note = 'the whole program was slower with it' WHERE own = 0 AND sound = 1 AND measured_at >= ?", (since,))
+
+
+def _forget(path, since):
+    """What was measured in this session decides nothing, and is measured again. What is wrong stays known."""
+    with contextlib.closing(sqlite3.connect(path, timeout=10)) as db, db:
+        db.execute("DELETE FROM measurements WHERE own = 0 AND sound = 1 AND measured_at >= ?", (since,))
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'enumerations'").fetchone():
+            db.execute("DELETE FROM enumerations WHERE stored_at >= ?", (since,))
+
+
+@contextlib.contextmanager
+def alone(folder):
+    """One session at a time for a cache folder: two at once would disturb each other's times, and what one of them takes back could be the other's."""
+    with open(os.path.join(folder, "tune.lock"), "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            _say(f"another pyflame tune, process {file.read().strip() or '?'}, measures with the cache folder {folder!r}; this one waits until it has ended")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as e:
+            _say(f"the cache folder has no locks: {e.strerror or e}; hint: let no other pyflame tune run with it")
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
 
 
 def _left_out(log):
@@ -121,7 +166,7 @@ def _not_measured(names, path):
 def _tune(words, args, folder):
     path, since = _C._choices_file(), datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     log = os.path.join(folder, "log")
-    outcome = watch.measure(words, os.path.join(folder, "steps"), log, path, since, args.budget, args.idle, args.hang, watch.Progress(),
+    outcome = watch.measure(words, os.path.join(folder, "steps"), log, path, since, args.budget, watch.Limits(args.idle, args.hang, args.start), watch.Progress(),
                             {"PYFLAME_TUNE_ENTRIES": ",".join(args.entries)} if args.entries else {})
     for lost in outcome.lost:
         _say(f"{lost}; this entry is left out")
@@ -130,6 +175,9 @@ def _tune(words, args, folder):
             _say(line)
     if outcome.why in ("failed", "hung"):
         _say(f"the program failed with exit code {outcome.code}; its last lines:\n{_tail(log)}")
+        return 1
+    if outcome.why == "late":
+        _say(f"the program computed nothing within {args.start:.0f} s; hint: --start, if it prepares for longer")
         return 1
     for name in _not_measured(args.entries, path):
         _say(f"there are no measurements of the entry {name}: there is none of this name, or it accepts nothing that the program computes; hint: pyflame explain names entries and why they refuse")
@@ -155,9 +203,14 @@ def _keep_or_revert(words, args, folder, path, since):
         _say(f"the whole program was not compared: {result}; the measurements are kept")
         return 0
     print(result, file=sys.stderr if args.json else sys.stdout)
-    if result.verdict == "slower":
+    outcome = verdict(result)
+    if outcome == "slower":
         _revert(path, since)
         _say("the program is slower with what was found, so nothing of it is used")
+    elif outcome == "undecided":
+        _forget(path, since)
+        _say(f"the program's runs differ too much to say that it does not lose more than {1 - MOST_LOSS:.0%}, so nothing of this session is used, and a later call measures it again; hint: stop other "
+             f"programs, or take a larger --compare; it is {args.compare}")
     else:
         _say(f"kept in {path}; every later run uses it; PYFLAME_TUNED=0 ignores it")
     return 0
@@ -195,7 +248,8 @@ def main():
         return 1
     folder = tempfile.mkdtemp(prefix="pyflame-tune-")
     try:
-        code = _tune(watch.command(module, file, arguments, os.path.join(folder, "steps"), all_algorithms=args.all_algorithms), args, folder)
+        with alone(kept_in):
+            code = _tune(watch.command(module, file, arguments, os.path.join(folder, "steps"), all_algorithms=args.all_algorithms), args, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if code == 0 and args.export:

@@ -17,7 +17,7 @@ POLL = 0.1  # seconds
 
 @dataclass
 class Outcome:
-    """What a run of the program came to. why: 'ended', 'stopped' (there was nothing more to measure), 'interrupted', 'failed'."""
+    """What a run of the program came to. why: 'ended', 'stopped' (there was nothing more to measure), 'late' (it computed nothing), 'interrupted', 'failed'."""
 
     why: str
     code: int = 0
@@ -149,15 +149,26 @@ def in_turns(pairs):
     return ((turn + turn // 2) % 2 for turn in range(2 * pairs))
 
 
-class Quiet:
-    """Decides when a program is stopped: nothing new for `idle` seconds since it computes, or a candidate that runs for more than `hang` seconds. Once the candidates of a problem have passed their first
-    runs, they are timed in turns and nothing is written until the result is; slow candidates take longer for that than `idle`, so it may last as long as `hang`."""
+@dataclass(frozen=True)
+class Limits:
+    """Seconds. start: until the program's first op. idle: without a new measurement from then on. hang: for one candidate."""
 
-    def __init__(self, idle, hang):
-        self.idle, self.hang, self.at, self.seen, self.counts, self.timing = idle, hang, 0.0, None, None, False
+    idle: float = 20.0
+    hang: float = 60.0
+    start: float = 600.0
+
+
+class Quiet:
+    """Decides when a program is stopped: nothing computed for `start` seconds, nothing new for `idle` seconds since it computes, or a candidate that runs for more than `hang` seconds. Once the candidates
+    of a problem have passed their first runs, they are timed in turns and nothing is written until the result is; slow candidates take longer for that than `idle`, so it may last as long as `hang`."""
+
+    def __init__(self, limits):
+        self.limits, self.at, self.seen, self.counts, self.timing = limits, 0.0, None, None, False
 
     def stop(self, seconds, running, counts, computes=True):
-        """'hung', 'stopped' or None. running: the candidate in its first run, or None; counts: what is stored; computes: whether the program has begun to compute."""
+        """'hung', 'stopped', 'late' (it has not begun to compute) or None. running: the candidate in its first run, or None; counts: what is stored; computes: whether the program has begun to compute."""
+        if not computes and seconds > self.limits.start:
+            return "late"
         if (running, counts) != self.seen or not computes:
             self.seen, self.at = (running, counts), seconds
         if counts != self.counts:
@@ -165,17 +176,17 @@ class Quiet:
         self.timing = self.timing or running is not None
         quiet = seconds - self.at
         if running is not None:
-            return "hung" if quiet > self.hang else None
-        return "stopped" if quiet > (max(self.idle, self.hang) if self.timing else self.idle) else None
+            return "hung" if quiet > self.limits.hang else None
+        return "stopped" if quiet > (max(self.limits.idle, self.limits.hang) if self.timing else self.limits.idle) else None
 
 
-def measure(words, report, log, path, since, budget, idle, hang, progress, further=()):
+def measure(words, report, log, path, since, budget, limits, progress, further=()):
     """Runs the program with a budget for measurements, again where a candidate ended it. further: a dict of more variables. Returns the last Outcome."""
     database, lost, spent = Database(path), [], 0.0
     environment = {**dict(further), "PYFLAME_TUNE_BUDGET_MS": "", "PYFLAME_TUNED": "1"}
     while True:
         before = {row[:2] for row in database.running()}
-        activity = Quiet(idle, hang)
+        activity = Quiet(limits)
 
         def stop(seconds):
             now = [row for row in database.running() if row[:2] not in before]
@@ -191,7 +202,7 @@ def measure(words, report, log, path, since, budget, idle, hang, progress, furth
         spent += outcome.seconds
         left = [row for row in database.running() if row[:2] not in before]
         if outcome.why in ("failed", "hung") and left and spent < budget:
-            lost.append(f"{left[-1][2]} {left[-1][4]}" + (f" ran for more than {hang:.0f} s" if outcome.why == "hung" else f" ended the process ({_how(outcome.code)})"))
+            lost.append(f"{left[-1][2]} {left[-1][4]}" + (f" ran for more than {limits.hang:.0f} s" if outcome.why == "hung" else f" ended the process ({_how(outcome.code)})"))
             continue
         outcome.lost = lost
         progress.clear()

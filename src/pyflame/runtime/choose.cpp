@@ -401,6 +401,7 @@ class Trial {
   Sample::Difference decide(const std::vector<char>& got) {
     constexpr int kMostCompared = 4;
     int compared = 0;
+    sample_->allow_more();
     for (const Difference& d : disputed(got)) {
       const SlotId slot = outputs_[d.place.output].slot;
       if (d.size <= 2 * sample_->most_allowed(slot)) continue;  // those that were added since allow more

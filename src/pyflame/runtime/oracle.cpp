@@ -22,8 +22,8 @@ bool is_short(const GroupWork& w) {
 
 // Whether the node's results follow from its inputs but for rounding, and the reference rounds less than others: it computes in float64. Sums of products
 // in other types have bounds of their own.
-// Whole numbers that come of floats may jump where these round; a layer of the vendors' libraries stores what only they understand; and
-// some attributes allow inputs to be rounded, or rows to be left out.
+// Whole numbers that come of floats may jump where these round; a layer of the vendors' libraries stores what only they understand; matrix
+// cores add products of 8-bit floats coarsely; and some attributes allow inputs to be rounded, or rows to be left out.
 bool is_defined(const Node& n) {
   for (const Operand& o : n.outs)
     if (o.dtype != DType::float32) return false;
@@ -31,7 +31,8 @@ bool is_defined(const Node& n) {
     if (!o.is_param && is_float(o.dtype) && o.dtype != DType::float32) return false;
   switch (n.op) {
     case OpId::recurrent:
-    case OpId::recurrent_grad: return false;
+    case OpId::recurrent_grad:
+    case OpId::scaled_mm: return false;
     case OpId::matmul: return n.attr<MatmulAttrs>().precision == static_cast<int64_t>(MatmulPrecision::highest);
     case OpId::conv2d:
     case OpId::conv2d_grad_input:
@@ -44,7 +45,7 @@ bool is_defined(const Node& n) {
 // Of one product or convolution alone. In float32 what the inputs' last bits change tells what is allowed.
 std::optional<SumOfProducts> own_bounds(const Problem& p) {
   const std::optional<SumOfProducts> sum = p.size() == 1 ? sum_of_products(p.root()) : std::nullopt;
-  return sum && sum->dtype != DType::float32 ? sum : std::nullopt;
+  return sum && sum->dtype != DType::float32 && !sum->coarse ? sum : std::nullopt;
 }
 
 // Changes the last bit of about half of the elements.

@@ -185,15 +185,25 @@ bool takes(const Node& n) {
 }  // namespace
 
 std::optional<Epilogue> Epilogue::of(const Problem& p) {
+  const Operand& product = p.root().outs[0];
+  if (auto e = over(p, product)) return e;
+  if (!is_channels_last(product)) return std::nullopt;
+  auto e = over(p, as_nhwc(product));
+  if (e) e->in_memory_order_ = true;
+  return e;
+}
+
+// `product`: as the nodes see it.
+std::optional<Epilogue> Epilogue::over(const Problem& p, const Operand& product) {
   Epilogue e;
   e.root_ = &p.root();
   e.bindings_ = p.graph.bindings.size();
   Indexed<BindingId, const Operand*> made(e.bindings_);
-  made[p.root().outs[0].binding] = &p.root().outs[0];
+  made[product.binding] = &product;
   for (size_t i = 1; i < p.size(); ++i) {
     const Node& n = p.node(i);
     if (n.info().cls == OpClass::Reduce && p.group.summed >= 0) continue;
-    if (!takes(n) || n.outs[0].shape != p.root().outs[0].shape) return std::nullopt;
+    if (!takes(n) || n.outs[0].shape != product.shape) return std::nullopt;
     for (size_t k = 0; k < n.ins.size(); ++k) {
       const Operand& o = n.ins[k];
       if (o.is_param) continue;
@@ -207,9 +217,16 @@ std::optional<Epilogue> Epilogue::of(const Problem& p) {
   return e;
 }
 
+std::vector<Dims> Epilogue::from_product(const std::vector<Dims>& at) const {
+  std::vector<Dims> all;
+  for (const Dims& index : at) all.push_back(from_product(index));
+  return all;
+}
+
 std::vector<std::vector<double>> Epilogue::run(const std::vector<double>& product, const std::vector<Dims>& at,
                                                bool rounded, Pointers inputs, Params params) const {
-  Lists lists(at, rounded, inputs, bindings_);
+  const std::vector<Dims> places = from_product(at);
+  Lists lists(places, rounded, inputs, bindings_);
   lists.add_product(root_->outs[0], product);
   for (const Node* n : nodes_) lists.add_node(*n);
   return lists.run(params);
@@ -217,7 +234,8 @@ std::vector<std::vector<double>> Epilogue::run(const std::vector<double>& produc
 
 std::vector<std::vector<double>> Epilogue::roundings(const std::vector<double>& product, const std::vector<Dims>& at,
                                                      Pointers inputs, Params params) const {
-  Lists lists(at, false, inputs, bindings_);
+  const std::vector<Dims> places = from_product(at);
+  Lists lists(places, false, inputs, bindings_);
   lists.add_product(root_->outs[0], product);
   for (const Node* n : nodes_) lists.add_node(*n);
   lists.run(params);

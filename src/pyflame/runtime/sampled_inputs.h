@@ -2,10 +2,14 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <optional>
+#include <vector>
 
 #include "pyflame/base/philox.h"
 #include "pyflame/record/ir.h"
 #include "pyflame/tensor/dtype.h"
+#include "pyflame/tensor/float8.h"
 
 namespace pyflame::sampled {
 
@@ -23,19 +27,38 @@ inline double element(DType dtype, const char* from) {
   }
 }
 
+// Copies bytes of a device's memory to the host.
+using Fetch = std::function<void(void* to, const void* from, size_t nbytes)>;
+
 class Elements {
  public:
-  Elements(const Operand& o, const void* at) : operand_(&o), at_(static_cast<const char*>(at)) {}
+  // `codes`: the operand has codes of this format of 8-bit floats.
+  Elements(const Operand& o, const void* at, std::optional<DType> codes = {})
+      : operand_(&o), at_(static_cast<const char*>(at)), codes_(codes) {}
   const Dims& shape() const { return operand_->shape; }
   int64_t stride(int d) const { return operand_->strides[d]; }
   // The element at an offset.
-  double operator[](int64_t offset) const {
-    return element(operand_->dtype, at_ + offset * dtype_size(operand_->dtype));
+  double operator[](int64_t offset) const { return value(at_ + offset * dtype_size(operand_->dtype)); }
+  // So many elements, `step` apart. `fetch`: they are a device's, and beside each other; none: the host's.
+  std::vector<double> line(int64_t offset, int64_t step, int64_t count, const Fetch& fetch) const {
+    const int64_t size = dtype_size(operand_->dtype);
+    const char* from = at_ + offset * size;
+    std::vector<char> copy(fetch ? static_cast<size_t>(count * size) : 0);
+    if (fetch) fetch(copy.data(), from, copy.size()), from = copy.data(), step = 1;
+    std::vector<double> all(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) all[static_cast<size_t>(i)] = value(from + i * step * size);
+    return all;
   }
 
  private:
+  double value(const char* from) const {
+    if (codes_) return static_cast<double>(float8_value(*codes_, static_cast<uint8_t>(*from)));
+    return element(operand_->dtype, from);
+  }
+
   const Operand* operand_;
   const char* at_;
+  std::optional<DType> codes_;
 };
 
 // The offset of an index.

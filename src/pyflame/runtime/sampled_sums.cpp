@@ -15,6 +15,12 @@ Dims batch_strides(const Operand& o, const Dims& result) {
   return broadcast_strides(batches(o.shape), batches(o.strides), batches(result));
 }
 
+std::optional<DType> codes_of(const Node& n, int input) {
+  if (n.op != OpId::scaled_mm) return std::nullopt;
+  const auto attrs = n.attr<ScaledAttrs>();
+  return static_cast<DType>(input == 0 ? attrs.a : attrs.b);
+}
+
 // The offset of a pixel at `index` in one plane.
 int64_t offset_in_plane(const Elements& of, const Dims& index) {
   int64_t at = 0;
@@ -24,10 +30,15 @@ int64_t offset_in_plane(const Elements& of, const Dims& index) {
 
 }  // namespace
 
-Sums::Sums(const Node& node, Pointers inputs)
-    : node_(node), a_(node.ins[0], inputs[node.ins[0].binding]), b_(node.ins[1], inputs[node.ins[1].binding]) {
+Sums::Sums(const Node& node, Pointers inputs, const Far& far)
+    : node_(node),
+      far_(far),
+      a_(node.ins[0], inputs[node.ins[0].binding], codes_of(node, 0)),
+      b_(node.ins[1], inputs[node.ins[1].binding], codes_of(node, 1)) {
   const Dims &a = node.ins[0].shape, &b = node.ins[1].shape, &result = node.outs[0].shape;
-  if (node.op == OpId::matmul) {
+  if (node.op == OpId::scaled_mm)
+    for (const size_t i : {2, 3}) scale_ *= Elements(node.ins[i], inputs[node.ins[i].binding])[0];
+  if (node.op == OpId::matmul || node.op == OpId::scaled_mm) {
     a_strides_ = batch_strides(node.ins[0], result), b_strides_ = batch_strides(node.ins[1], result);
     return;
   }
@@ -45,7 +56,8 @@ Sums::Sums(const Node& node, Pointers inputs)
 
 Sum Sums::operator()(const Dims& index) const {
   switch (node_.op) {
-    case OpId::matmul: return product(index);
+    case OpId::matmul:
+    case OpId::scaled_mm: return product(index);
     case OpId::conv2d: return forward(index);
     case OpId::conv2d_grad_input: return input_gradient(index);
     default: return weight_gradient(index);
@@ -57,9 +69,11 @@ Sum Sums::product(const Dims& index) const {
   const Dims batch = batches(index);
   const int64_t a = offset_of(batch, a_strides_) + index[r - 2] * a_.stride(ar - 2),
                 b = offset_of(batch, b_strides_) + index[r - 1] * b_.stride(br - 1);
+  const int64_t terms = a_.shape().back();
+  const std::vector<double> row = a_.line(a, a_.stride(ar - 1), terms, far_[0]),
+                            column = b_.line(b, b_.stride(br - 2), terms, far_[1]);
   Sum sum;
-  for (int64_t k = 0; k < a_.shape().back(); ++k)
-    sum.add(a_[a + k * a_.stride(ar - 1)] * b_[b + k * b_.stride(br - 2)]);
+  for (size_t k = 0; k < row.size(); ++k) sum.add(row[k] * column[k] * scale_);
   return sum;
 }
 

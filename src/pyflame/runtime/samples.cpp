@@ -8,6 +8,8 @@
 #include "pyflame/runtime/sampled_attention.h"
 #include "pyflame/runtime/sampled_attention_grad.h"
 #include "pyflame/runtime/sampled_epilogue.h"
+#include "pyflame/runtime/sampled_packed.h"
+#include "pyflame/runtime/sampled_paged.h"
 #include "pyflame/runtime/sampled_sums.h"
 #include "pyflame/runtime/sums.h"
 
@@ -20,13 +22,16 @@ namespace {
 constexpr int64_t kMostElements = 256, kLeastElements = 64, kMostCorners = 32;
 constexpr int64_t kMostRows = 48, kLeastRows = 8;  // of attention
 constexpr int64_t kMostHeads = 4;                  // of keys, in its gradient
+constexpr size_t kMostSequences = 3;               // of those that are packed, in the gradient
+constexpr int64_t kFewest = 4;                     // elements or rows, however long they are
 constexpr int64_t kUsualWork = int64_t{1} << 24;   // multiplications
-constexpr int64_t kMostWork = int64_t{1} << 26;    // with those of elements that are added
+constexpr int64_t kMostWork = int64_t{1} << 26;    // unless kFewest take more
 constexpr int64_t kMostBytes = int64_t{1} << 30;   // of a device's memory that are copied to the host
 
-// How many of this size, each with so much work.
+// How many of this size, each with so much work. Long ones are fewer, but there are always some.
 int64_t affordable(int64_t most, int64_t least, int64_t work) {
-  return std::clamp(kUsualWork / std::max<int64_t>(1, work), least, most);
+  const int64_t each = std::max<int64_t>(1, work);
+  return std::clamp(kUsualWork / each, std::min(least, std::max(kFewest, kMostWork / each)), most);
 }
 
 // A corner: the last place of some of the dims, and the first one of the others. `which` has a bit for each dim that has two places, the last one first.
@@ -85,9 +90,11 @@ bool is_bounded(double value, double allowed, DType d) {
 
 class List {
  public:
-  void add(const Operand& o, const Dims& index, double value, double allowed) {
+  void add(const Operand& o, const Dims& index, double value, double allowed) { add(o, index, value, allowed, index); }
+  // `shown`: the index as users know it.
+  void add(const Operand& o, const Dims& index, double value, double allowed, const Dims& shown) {
     if (is_bounded(value, allowed, o.dtype))
-      all_.push_back({o.binding, o.dtype, offset_of(index, o.strides), index, value, allowed});
+      all_.push_back({o.binding, o.dtype, offset_of(index, o.strides), shown, value, allowed});
   }
   std::vector<SampledElement> take() { return std::move(all_); }
 
@@ -110,8 +117,9 @@ bool stays(const Problem& p, size_t node, const Operand& o) {
 // A product or convolution with what is elementwise behind it.
 class SampledProduct {
  public:
-  SampledProduct(const Problem& p, const SumOfProducts& sum, Epilogue epilogue, Pointers pointers, Params params)
-      : p_(p), sum_(sum), epilogue_(std::move(epilogue)), pointers_(pointers), params_(params) {}
+  SampledProduct(const Problem& p, const SumOfProducts& sum, Epilogue epilogue, Pointers pointers, Params params,
+                 const Sums::Far& far)
+      : p_(p), sum_(sum), epilogue_(std::move(epilogue)), pointers_(pointers), params_(params), far_(far) {}
 
   // At these indices. `greatest`: of the sums of absolute values; those of other elements of the sample count, too.
   std::vector<SampledElement> elements(const std::vector<Dims>& places, double& greatest) {
@@ -126,7 +134,7 @@ class SampledProduct {
 
  private:
   void compute(const std::vector<Dims>& places, double& greatest) {
-    const Sums sums(p_.root(), pointers_);
+    const Sums sums(p_.root(), pointers_, far_);
     std::vector<double> magnitudes;
     for (const Dims& index : places) {
       const Sum s = sums(index);
@@ -163,7 +171,7 @@ class SampledProduct {
         double spread = 0;
         for (const auto& o : others) spread = wider(spread, o[n][i] - exact[n][i]);
         const double units = is_float(out.dtype) ? 2 * unit_in_last_place(exact[n][i], out.dtype) : 0;
-        list.add(out, at_[i], exact[n][i], 2 * spread + units + roundings[n][i]);
+        list.add(out, epilogue_.from_product(at_[i]), exact[n][i], 2 * spread + units + roundings[n][i], at_[i]);
       }
     }
   }
@@ -179,11 +187,12 @@ class SampledProduct {
   const Epilogue epilogue_;
   const Pointers pointers_;
   const Params params_;
+  const Sums::Far& far_;
   std::vector<Dims> at_;
   std::vector<double> values_, allowed_;  // of the product
 };
 
-bool is_packed(const Problem& p) { return p.root().op == OpId::varlen_attn; }
+bool is_packed(const Problem& p) { return p.root().op == OpId::varlen_attn || p.root().op == OpId::varlen_attn_grad; }
 
 std::vector<SampledElement> sampled_attention(const Problem& p, Pointers pointers, const AttentionRows& rows,
                                               const std::vector<Dims>& places) {
@@ -204,7 +213,9 @@ std::vector<SampledElement> sampled_attention(const Problem& p, Pointers pointer
   return list.take();
 }
 
-bool is_gradient(const Problem& p) { return p.root().op == OpId::attention_grad; }
+bool is_gradient(const Problem& p) {
+  return p.root().op == OpId::attention_grad || p.root().op == OpId::varlen_attn_grad;
+}
 
 // Attention, also of packed sequences, or its gradient, with all tensors of one float dtype.
 bool is_attention(const Problem& p) {
@@ -216,6 +227,8 @@ bool is_attention(const Problem& p) {
       return false;
   return is_float(n.outs[0].dtype);
 }
+
+bool is_paged(const Problem& p) { return p.size() == 1 && PagedRows::takes(p.root()); }
 
 // The index of an element at an offset; none: another element, or none, is there.
 std::optional<Dims> index_at(const Operand& o, int64_t offset) {
@@ -236,39 +249,48 @@ std::optional<Dims> index_at(const Operand& o, int64_t offset) {
 struct Sampled {
   std::optional<SumOfProducts> sum;  // otherwise attention
   std::optional<Epilogue> epilogue;
+  Sums::Far far = {};  // of a product, or of keys and values in pages, on a device
 };
 std::optional<Sampled> sampled_of(const Problem& p) {
   if (p.root().outs.empty() || p.root().outs[0].numel() == 0) return std::nullopt;
-  if (is_attention(p)) return Sampled{};
+  if (is_attention(p) || is_paged(p)) return Sampled{};
   Sampled s{sum_of_products(p.root()), {}};
   if (s.sum) s.epilogue = Epilogue::of(p);
   return s.epilogue ? std::optional(std::move(s)) : std::nullopt;
 }
 
-// Counts so many multiplications more. false: they are too many.
-bool afford(int64_t& work, int64_t times, int64_t each, int64_t most = kMostWork) {
-  if (times > (most - std::min(most, work)) / std::max<int64_t>(1, each)) return false;
-  work += times * each;
-  return true;
-}
+// Multiplications so far, and how many there may be.
+struct Cost {
+  int64_t done = 0, most = kMostWork;
+  // Counts so many more. false: they are too many.
+  bool afford(int64_t times, int64_t each, int64_t limit) {
+    if (times > (limit - std::min(limit, done)) / std::max<int64_t>(1, each)) return false;
+    done += times * each;
+    return true;
+  }
+  bool afford(int64_t times, int64_t each) { return afford(times, each, most); }
+};
 
 // Rows of dQ anywhere, and rows of dK and dV in a few heads, because the first one of a head needs what is known of all queries that see it.
 class SampledGradient {
  public:
-  SampledGradient(const Problem& p, Pointers pointers, Params params, int64_t& work)
-      : p_(p), pointers_(pointers), rows_(p.root(), pointers, params), work_(work) {}
+  // `node`: the gradient itself, or that of one of the packed sequences alone, which must live as long as this object.
+  SampledGradient(const Problem& p, Pointers pointers, const Node& node, Pointers of_node, Params params, Cost& work,
+                  const PackedSequence* sequence = nullptr)
+      : p_(p), pointers_(pointers), node_(node), rows_(node, of_node, params), work_(work), sequence_(sequence) {}
 
   // false: it takes too long.
   bool add(const SampledPlace& at) {
-    const Dims& i = at.index;
-    return at.operand == &p_.root().outs[0] ? add_query(i) : add_key({i[0], i[1], i[2]}, kMostWork);
+    const Dims i = index_in_node(at);
+    return at.operand == &p_.root().outs[0] ? add_query(i) : add_key({i[0], i[1], i[2]}, work_.most);
   }
 
   void add_usual() {
-    const Dims &q = p_.root().ins[1].shape, &k = p_.root().ins[2].shape;
+    const Dims &q = node_.ins[1].shape, &k = node_.ins[2].shape;
+    if (q.numel() == 0 || k.numel() == 0) return;
     for (const Dims& at : chosen({q[0], q[1], q[2]}, affordable(kMostRows, kLeastRows, rows_.cost_of_query())))
       if (!add_query(at)) return;
-    const int64_t most = work_ + kUsualWork,
+    const int64_t most = work_.done + kUsualWork,
                   heads = std::min(k[0] * k[1], affordable(kMostHeads, 1, rows_.cost_of_head()));
     for (const Dims& head : chosen({k[0], k[1]}, heads))
       for (const Dims& key : chosen({1, 1, k[2]}, kMostRows / heads)) add_key({head[0], head[1], key[2]}, most);
@@ -278,12 +300,12 @@ class SampledGradient {
 
  private:
   bool add_query(const Dims& at) {
-    if (!afford(work_, 1, rows_.cost_of_query())) return false;
+    if (!work_.afford(1, rows_.cost_of_query())) return false;
     if (const auto row = rows_.query(at[0], at[1], at[2])) add_row(0, at, *row);
     return true;
   }
   bool add_key(const Dims& at, int64_t most) {
-    if (!afford(work_, 1, rows_.cost_of_key(at[0], at[1], at[2]), most)) return false;
+    if (!work_.afford(1, rows_.cost_of_key(at[0], at[1], at[2]), most)) return false;
     const auto rows = rows_.key(at[0], at[1], at[2]);
     if (rows) add_row(1, at, rows->key), add_row(2, at, rows->value);
     return true;
@@ -291,13 +313,24 @@ class SampledGradient {
   void add_row(size_t output, const Dims& at, const AttentionGradRows::Row& row) {
     const Operand& o = p_.root().outs[output];
     for (size_t i = 0; i < row.values.size() && is_stored(p_, pointers_, o); ++i)
-      list_.add(o, {at[0], at[1], at[2], static_cast<int64_t>(i)}, row.values[i], row.allowed[i]);
+      list_.add(o, index_in_problem(output, at, static_cast<int64_t>(i)), row.values[i], row.allowed[i]);
+  }
+  Dims index_in_problem(size_t output, const Dims& at, int64_t i) const {
+    if (!sequence_) return {at[0], at[1], at[2], i};
+    return {at[2] + (output == 0 ? sequence_->first_query : sequence_->first_key), at[1], i};
+  }
+  Dims index_in_node(const SampledPlace& at) const {
+    if (!sequence_) return at.index;
+    const bool of_query = at.operand == &p_.root().outs[0];
+    return {0, at.index[1], at.index[0] - (of_query ? sequence_->first_query : sequence_->first_key), at.index[2]};
   }
 
   const Problem& p_;
   const Pointers pointers_;
+  const Node& node_;
   AttentionGradRows rows_;
-  int64_t& work_;
+  Cost& work_;
+  const PackedSequence* sequence_;
   List list_;
 };
 
@@ -319,35 +352,108 @@ std::vector<Dims> chosen_rows(const Problem& p, const AttentionRows& rows) {
   return places;
 }
 
+// The first and the last of the sequences with rows, and the longest one; or the one that has a place.
+std::vector<PackedSequence> chosen_sequences(const Problem& p, Pointers pointers, const SampledPlace* place) {
+  std::vector<PackedSequence> all = packed_sequences(p.root(), pointers), some;
+  std::erase_if(all, [&](const PackedSequence& s) {
+    if (s.queries == 0 || s.keys == 0) return true;
+    if (!place) return false;
+    const bool of_query = place->operand == &p.root().outs[0];
+    const int64_t row = place->index[0] - (of_query ? s.first_query : s.first_key);
+    return row < 0 || row >= (of_query ? s.queries : s.keys);
+  });
+  if (all.size() <= kMostSequences) return all;
+  const auto longest = std::max_element(all.begin() + 1, all.end() - 1,
+                                        [](const auto& a, const auto& b) { return a.queries < b.queries; });
+  return {all.front(), *longest, all.back()};
+}
+
+// The gradient's elements at one place, or at the usual ones. Nothing: they take too long.
+std::optional<std::vector<SampledElement>> gradient_at(const Problem& p, Pointers pointers, Params params,
+                                                       const SampledPlace* place, Cost& work) {
+  const auto add = [&](SampledGradient g) -> std::optional<std::vector<SampledElement>> {
+    if (!place) g.add_usual();
+    else if (!g.add(*place)) return std::nullopt;
+    return g.take();
+  };
+  if (!is_packed(p)) return add({p, pointers, p.root(), pointers, params, work});
+  std::vector<SampledElement> all;
+  for (const PackedSequence& s : chosen_sequences(p, pointers, place)) {
+    const AloneSequence one = alone(p.root(), s, pointers);
+    const auto some = add({p, pointers, one.node, one.pointers.data(), params, work, &s});
+    if (!some) return std::nullopt;
+    all.insert(all.end(), some->begin(), some->end());
+  }
+  return all;
+}
+
+// Multiplications of one row of queries of a gradient.
+int64_t work_of_query(const Problem& p, Pointers pointers, Params params) {
+  if (!is_packed(p)) return AttentionGradRows(p.root(), pointers, params).cost_of_query();
+  int64_t most = 0;
+  for (const PackedSequence& s : chosen_sequences(p, pointers, nullptr)) {
+    const AloneSequence one = alone(p.root(), s, pointers);
+    most = std::max(most, AttentionGradRows(one.node, one.pointers.data(), params).cost_of_query());
+  }
+  return most;
+}
+
+// Rows of attention to pages, at one place or at the usual ones. Nothing: they take too long.
+std::optional<std::vector<SampledElement>> paged_at(const Problem& p, const Sampled& s, Pointers pointers,
+                                                    Params params, const SampledPlace* place, Cost& work) {
+  const Operand& out = p.root().outs[0];
+  const PagedRows rows(p.root(), pointers, params, s.far);
+  const std::vector<Dims> places =
+      place ? std::vector<Dims>{{place->index[0], place->index[1]}}
+            : chosen({out.shape[0], out.shape[1]}, affordable(kMostRows, kLeastRows, rows.cost()));
+  if (!work.afford(static_cast<int64_t>(places.size()), rows.cost())) return std::nullopt;
+  List list;
+  for (const Dims& at : places)
+    if (const auto row = rows.row(at[0], at[1]))
+      for (size_t i = 0; i < row->values.size(); ++i)
+        list.add(out, {at[0], at[1], static_cast<int64_t>(i)}, row->values[i], row->allowed[i]);
+  return list.take();
+}
+
+// Multiplications of one element, or of one row of queries.
+int64_t work_of_one(const Problem& p, const Sampled& s, Pointers pointers, Params params) {
+  if (s.sum) return s.sum->terms;
+  if (is_gradient(p)) return work_of_query(p, pointers, params);
+  if (is_paged(p)) return PagedRows(p.root(), pointers, params, s.far).cost();
+  return AttentionRows(p.root(), pointers, params).cost();
+}
+
+// So many in any case, and the usual number of multiplications.
+int64_t least_work(const Problem& p, const Sampled& s, Pointers pointers, Params params) {
+  return std::max(kUsualWork, kFewest * work_of_one(p, s, pointers, params));
+}
+
 // The elements at one place, or at the usual ones. Adds its multiplications to `work`. Nothing: with those before they are too many.
 std::optional<std::vector<SampledElement>> elements_at(const Problem& p, const Sampled& s, Pointers pointers,
-                                                       Params params, const SampledPlace* place, int64_t& work,
+                                                       Params params, const SampledPlace* place, Cost& work,
                                                        double& greatest) {
-  if (is_gradient(p)) {
-    SampledGradient gradient(p, pointers, params, work);
-    if (!place) gradient.add_usual();
-    else if (!gradient.add(*place)) return std::nullopt;
-    return gradient.take();
-  }
+  if (is_gradient(p)) return gradient_at(p, pointers, params, place, work);
+  if (is_paged(p)) return paged_at(p, s, pointers, params, place, work);
   if (!s.sum) {
     const AttentionRows rows(p.root(), pointers, params);
     const std::vector<Dims> places = place ? std::vector<Dims>{row_at(p, *place)} : chosen_rows(p, rows);
-    if (!afford(work, static_cast<int64_t>(places.size()), rows.cost())) return std::nullopt;
+    if (!work.afford(static_cast<int64_t>(places.size()), rows.cost())) return std::nullopt;
     return sampled_attention(p, pointers, rows, places);
   }
   const std::vector<Dims> places =
       place ? std::vector<Dims>{place->index}
             : chosen(p.root().outs[0].shape, affordable(kMostElements, kLeastElements, s.sum->terms));
-  if (!afford(work, static_cast<int64_t>(places.size()), s.sum->terms)) return std::nullopt;
-  return SampledProduct(p, *s.sum, *s.epilogue, pointers, params).elements(places, greatest);
+  if (!work.afford(static_cast<int64_t>(places.size()), s.sum->terms)) return std::nullopt;
+  return SampledProduct(p, *s.sum, *s.epilogue, pointers, params, s.far).elements(places, greatest);
 }
 
 }  // namespace
 
 std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers, Params params) {
   const std::optional<Sampled> s = sampled_of(p);
-  int64_t work = 0;
+  Cost work;
   double greatest = 0;
+  if (s) work.most = std::max(work.most, least_work(p, *s, pointers, params));
   auto all = s ? elements_at(p, *s, pointers, params, nullptr, work, greatest) : std::nullopt;
   return all ? std::move(*all) : std::vector<SampledElement>{};
 }
@@ -375,30 +481,63 @@ auto with_memory(F f) -> decltype(f()) {
 
 }  // namespace
 
+struct Sample::Spent : Cost {};
+
 // What a step reads: copies, where the device's memory is not the host's.
 class Sample::Inputs {
  public:
   Inputs(const Frame& f, const Problem& of, Sampled what)
       : frame(f), problem(of), sampled(std::move(what)), pointers_(f.program.graph.bindings.size()) {
     const Problem& p = problem;
+    if (f.memory) leave_far();
     for (const BindingId b : p.graph.bindings.ids()) pointers_[b] = f.pointers[b];
     if (f.memory) fits_ = copy(f, bytes_of(p));
   }
   const Frame& frame;
   const Problem problem;
-  const Sampled sampled;
+  Sampled sampled;
   bool fit() const { return fits_; }  // not: there is too much
   Pointers pointers() const { return pointers_.data(); }
 
  private:
+  // A factor of a product with more lines than the sample has elements stays on the device, and lines are copied as they are needed. It is copied as a whole where
+  // the elements of a line are apart from each other. Keys and values in pages stay, and pages are copied.
+  void leave_far() {
+    const Node& n = problem.root();
+    if (n.op != OpId::matmul && n.op != OpId::scaled_mm && !is_paged(problem)) return;
+    for (int i = 0; i < 2; ++i) {
+      const Operand& o = n.ins[static_cast<size_t>(i) + first_far()];
+      const int along = o.shape.size() - (i == 0 ? 1 : 2);
+      const bool has_lines = o.strides[along] == 1 && o.numel() > kMostElements * o.shape[along];
+      if (uses_of(o.binding) > 1 || (!is_paged(problem) && !has_lines)) continue;
+      sampled.far[static_cast<size_t>(i)] = [m = frame.memory](void* to, const void* from, size_t nbytes) {
+        m->to_host(to, from, nbytes);
+      };
+    }
+  }
+
+  int uses_of(BindingId b) const {
+    int uses = 0;
+    for (size_t i = 0; i < problem.size(); ++i)
+      for (const Operand& o : problem.node(i).ins) uses += !o.is_param && o.binding == b;
+    return uses;
+  }
+
   // Of each binding that is read.
-  static Indexed<BindingId, int64_t> bytes_of(const Problem& p) {
+  Indexed<BindingId, int64_t> bytes_of(const Problem& p) const {
     Indexed<BindingId, int64_t> bytes(p.graph.bindings.size());
     for (size_t i = 0; i < p.size(); ++i)
-      for (const Operand& o : p.node(i).ins)
-        if (!o.is_param && p.group.stores(o))
+      for (size_t k = 0; k < p.node(i).ins.size(); ++k)
+        if (const Operand& o = p.node(i).ins[k]; !o.is_param && p.group.stores(o) && !is_far(i, k))
           bytes[o.binding] = std::max(bytes[o.binding], extent(o.shape, o.strides) * dtype_size(o.dtype));
     return bytes;
+  }
+
+  // The first of the two inputs that may stay on the device.
+  size_t first_far() const { return is_paged(problem) ? 1 : 0; }
+  bool is_far(size_t node, size_t input) const {
+    const size_t which = input - first_far();
+    return node == 0 && which < 2 && sampled.far[which];
   }
 
   bool copy(const Frame& f, const Indexed<BindingId, int64_t>& bytes) {
@@ -419,7 +558,7 @@ class Sample::Inputs {
   bool fits_ = true;
 };
 
-Sample::Sample(std::unique_ptr<Inputs> inputs) : inputs_(std::move(inputs)) {}
+Sample::Sample(std::unique_ptr<Inputs> inputs) : inputs_(std::move(inputs)), work_(std::make_unique<Spent>()) {}
 Sample::~Sample() = default;
 Sample::Sample(Sample&&) noexcept = default;
 Sample& Sample::operator=(Sample&&) noexcept = default;
@@ -434,14 +573,21 @@ std::optional<Sample> Sample::of_step(const Frame& f, size_t k) {
   if (!sampled) return std::nullopt;
   Sample s(std::make_unique<Inputs>(f, problem, std::move(*sampled)));
   if (!s.inputs_->fit()) return std::nullopt;
+  s.allow_more();
   s.compute(nullptr);
   return s.all_.empty() ? std::nullopt : std::optional(std::move(s));
+}
+
+void Sample::allow_more() {
+  const int64_t more =
+      least_work(inputs_->problem, inputs_->sampled, inputs_->pointers(), inputs_->frame.window.params.data());
+  work_->most = std::max(work_->most, work_->done + more);
 }
 
 bool Sample::compute(const SampledPlace* place) {
   const Frame& f = inputs_->frame;
   const auto elements = elements_at(inputs_->problem, inputs_->sampled, inputs_->pointers(), f.window.params.data(),
-                                    place, work_, greatest_);
+                                    place, *work_, greatest_);
   if (!elements) return false;
   for (const SampledElement& e : *elements) {
     const SlotId slot = inputs_->problem.graph.bindings[e.binding].slot;
@@ -465,7 +611,11 @@ std::optional<SampledPlace> Sample::place_of(SlotId slot, int64_t byte) const {
       const int64_t offset = byte - (static_cast<const char*>(f.pointers[o.binding]) - f.bases[slot]);
       if (offset < 0 || offset % dtype_size(o.dtype) != 0) continue;
       const std::optional<Dims> index = index_at(o, offset / dtype_size(o.dtype));
-      if (index && (o.shape == p.root().outs[0].shape || is_attention(p))) return SampledPlace{&o, *index};
+      if (!index) continue;
+      if (is_attention(p) || i == 0) return SampledPlace{&o, *index};
+      const std::vector<const Node*>& nodes = inputs_->sampled.epilogue->nodes();
+      if (std::find(nodes.begin(), nodes.end(), &p.node(i)) != nodes.end())
+        return SampledPlace{&o, inputs_->sampled.epilogue->to_product(*index)};
     }
   return std::nullopt;
 }
@@ -489,7 +639,8 @@ Sample::Added Sample::add_to(SlotId slot, int64_t byte, Added missing) {
 
 bool Sample::is_open(SlotId slot, int64_t byte) const {
   if (open_.contains({slot, byte})) return true;
-  if (inputs_->sampled.sum) return false;
+  if (inputs_->sampled.sum || is_packed(inputs_->problem) || is_paged(inputs_->problem))
+    return false;  // these have no padding
   const AttentionRows rows(inputs_->problem.root(), inputs_->pointers(), inputs_->frame.window.params.data());
   if (!rows.has_padding()) return false;
   const std::optional<SampledPlace> at = place_of(slot, byte);

@@ -1,6 +1,6 @@
 // A sample of the elements that a step must compute: a few hundred, directly from the inputs and in double. Tuning compares implementations
 // with it where the reference implementation would take long or has no bound (runtime/choose.h): products, convolutions and their gradients, also
-// with elementwise nodes behind them, attention, also of packed sequences, and its gradient. The corners and the last places of each dim are among the elements, because there tiles go wrong.
+// with elementwise nodes behind them, attention and its gradient, also of packed sequences, and attention to pages. The corners and the last places of each dim are among the elements, because there tiles go wrong.
 #pragma once
 #include <memory>
 #include <optional>
@@ -31,8 +31,8 @@ struct SampledPlace {
 };
 
 // Elements of what the problem stores. Pointers are into the host's memory; those of stored results are not read. Empty: the problem is none of those
-// above, or no element has a bound, because all are infinite or NaN, or it takes too long. It takes at most 2^24 multiplications, or those of 64 elements or
-// 8 rows of attention if these are more, but not more than 2^26.
+// above, or no element has a bound, because all are infinite or NaN. It takes at most 2^24 multiplications, or those of 64 elements or
+// 8 rows of attention if these are more, but not more than 2^26 unless 4 of them are more. So it takes no longer where the result is larger.
 std::vector<SampledElement> sampled_elements(const Problem& p, Pointers pointers, Params params);
 
 // The sample of a step of a program.
@@ -54,8 +54,10 @@ class Sample {
     compared,  // the element is one of the sample from now on
     open,      // it has no bound: what is there does not count
     unknown,   // no element is there that can be computed
-    too_long   // it is not computed: the sample has taken 2^26 multiplications, or there is no memory
+    too_long   // it is not computed: see allow_more(), or there is no memory
   };
+  // Another result differs from the expected one. At least 4 more elements, or rows of queries, can be added.
+  void allow_more();
   // Adds the element at a byte of a slot. Two results differ there, and one of them may be wrong.
   Added add(SlotId slot, int64_t byte);
   // Whether it is known, without computing anything, that the element there has no bound.
@@ -70,6 +72,7 @@ class Sample {
     SampledElement element;
   };
   class Inputs;
+  struct Spent;
   explicit Sample(std::unique_ptr<Inputs> inputs);
   static std::optional<Sample> of_step(const Frame& frame, size_t k);
   // Adds the elements at one place, or at the usual ones. false: they take too long.
@@ -82,8 +85,8 @@ class Sample {
   std::unique_ptr<Inputs> inputs_;
   std::vector<Placed> all_;
   std::set<std::pair<SlotId, int64_t>> open_;
-  int64_t work_ = 0;     // multiplications so far
-  double greatest_ = 0;  // of the sums of absolute values
+  std::unique_ptr<Spent> work_;  // multiplications
+  double greatest_ = 0;          // of the sums of absolute values
 };
 
 }  // namespace pyflame

@@ -1,4 +1,4 @@
-// How far two results of a matrix product, a convolution or one of its gradients may be apart where both are right. Each element is a sum of
+// How far two results of a matrix product (of 8-bit floats, too), a convolution or one of its gradients may be apart where both are right. Each element is a sum of
 // products, so this follows from the terms: what it takes to drop one of them or to count it twice is known. Tuning compares with it what
 // implementations compute: with the reference implementation (runtime/oracle.h), and with sums in double (runtime/samples.h).
 #pragma once
@@ -15,9 +15,10 @@ struct SumOfProducts {
   bool
       mixes;  // implementations may compute elements together, so that one has the rounding of others: Winograd's convolutions
   bool rounds_inputs = false;  // float32 operands may be rounded to 10 bits of fraction: TF32, xf32
+  bool coarse = false;         // of 8-bit floats: matrix cores may keep 13 bits of fraction of partial sums
 };
 
-// What a node computes, if it is one such op with tensors of one float dtype.
+// What a node computes, if it is one such op with tensors of one float dtype, or a product of 8-bit floats.
 std::optional<SumOfProducts> sum_of_products(const Node& n);
 
 // Of errors of either sign that are added, so many standard deviations are allowed: the sum of n errors of size e is at most kDeviations sqrt(n) e, or n e.
@@ -32,7 +33,7 @@ double rounding_of_sums(DType dtype);
 // By how much a right result may differ from the exact element `value`: two units in the last place, and what rounding can make of the terms. `magnitude` is
 // the sum of the terms' absolute values, `greatest` the greatest such sum of the elements that are computed together (sum.mixes).
 // 16-bit results: the terms may be added in float32 in any order, and partial sums of terms with either sign may be rounded to 16 bits once. float32 and
-// float64: both may be added in any order. Rounded inputs: two of them in each term; with terms of either sign the errors cancel in part.
+// float64: both may be added in any order. Coarse sums: each term may be cut off at the last bit of the partial sum to which it is added. Rounded inputs: two of them in each term; with terms of either sign the errors cancel in part.
 double allowed_difference(const SumOfProducts& sum, double value, double magnitude, double greatest);
 
 // The part of it that comes from the terms, without the last rounding of the element: what a sum is off that stays in float32 or float64.

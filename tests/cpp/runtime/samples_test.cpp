@@ -52,6 +52,22 @@ TEST(Samples, Products) {
     }
 }
 
+TEST(Samples, ProductsOf8BitFloats) {
+  constexpr auto kFormat = static_cast<int64_t>(DType::float8_e4m3fn);
+  SmallStep s;
+  const Operand a = s.codes({40, 200}), b = s.codes({200, 50}, {1, 200}), one = s.input(DType::float32, {1}),
+                other = s.input(DType::float32, {1});
+  s.node(OpId::scaled_mm, {a, b, one, other}, {40, 50}, ScaledAttrs{kFormat, kFormat});
+  const auto sample = s.sample();
+  EXPECT_EQ(sample.size(), 256U);
+  expect_wrong_places_found(s, sample);
+  EXPECT_GT(s.distance_with(
+                other, [](const Dims&, double x) { return 2 * x; }, sample),
+            1)
+      << "another scale";
+  EXPECT_GT(s.distance_with(b, zero_from(0, 100), sample), 1) << "a half of the terms is missing";
+}
+
 TEST(Samples, AllElementsOfASmallResult) {
   SmallStep s;
   s.node(OpId::matmul, {s.input(DType::bfloat16, {5, 64}), s.input(DType::bfloat16, {64, 7})}, {5, 7}, MatmulAttrs{});
@@ -140,6 +156,30 @@ TEST(Samples, ProductsWithAnEpilogue) {
         EXPECT_GT(s.distance_with(residual, zero_from(1, 49), sample), 1);
         EXPECT_GT(s.distance_with(b, zero_from(0, 48), sample), 1) << "the last terms are missing";
       }
+}
+
+// The loops over channels-last images have their dims in the order of memory.
+TEST(Samples, ChannelsLastConvolutionsWithAnEpilogue) {
+  for (const bool kept : {false, true}) {
+    SCOPED_TRACE(kept ? "the convolution's result is kept" : "");
+    SmallStep s;
+    const DType d = DType::bfloat16;
+    const Dims image{2, 16, 9, 7}, made{2, 24, 9, 7}, turned{2, 9, 7, 24};
+    const Operand a = s.input(d, image, strides_of(image, MemoryFormat::channels_last)), b = s.input(d, {24, 16, 3, 3}),
+                  bias = s.input(d, {1, 1, 1, 24}), residual = s.input(d, turned);
+    s.node(OpId::conv2d, {a, b}, made, ConvAttrs{1, 1, 1, 1, 1, 1, 1}, !kept);
+    Operand x = s.as_channels_last();
+    x = s.node(OpId::add, {x, bias}, turned, NoAttrs{}, true);
+    x = s.node(OpId::relu, {x}, turned, NoAttrs{}, true);
+    s.node(OpId::add, {x, residual}, turned);
+    const auto sample = s.sample();
+    EXPECT_EQ(sample.size(), kept ? 512U : 256U);
+    for (const SampledElement& e : sample) EXPECT_LT(e.index[3], 7);  // N, C, H, W
+    expect_wrong_places_found(s, sample);
+    EXPECT_GT(s.distance_with(bias, zero_from(3, 0), sample), 1) << "without the bias";
+    EXPECT_GT(s.distance_with(residual, zero_from(1, 8), sample), 1);
+    EXPECT_GT(s.distance_with(b, zero_from(1, 15), sample), 1) << "the last terms are missing";
+  }
 }
 
 TEST(Samples, AnEpilogueThatOverwritesTheProduct) {
@@ -584,6 +624,78 @@ TEST(Samples, GradientsOfAWrongAttentionHaveNone) {
   }
 }
 
+// The pages of a sequence lie anywhere, and its last one is not full.
+TEST(Samples, AttentionToPages) {
+  for (const DType d : kFloats)
+    for (const int64_t window : {0, 11}) {
+      SCOPED_TRACE(fmt::format("{}, window {}", dtype_name(d), window));
+      SmallStep s;
+      const Operand q = s.input(d, {3, 4, 16}), k = s.input(d, {9, 8, 2, 16}), v = s.input(d, {9, 8, 2, 16}),
+                    table = s.input(DType::int32, {3, 3});
+      s.change(table, [](const Dims& i, double) { return static_cast<double>(8 - 3 * i[0] - i[1]); });
+      s.node(OpId::paged_attention,
+             {q, k, v, table, s.numbers({20, 3, 24}), s.number(0.25), s.number(window), s.number(0)}, {3, 4, 16},
+             PagedAttrs{static_cast<int64_t>(d)});
+      const auto sample = s.sample();
+      EXPECT_EQ(sample.size(), 3U * 4 * 16);
+      expect_wrong_places_found(s, sample);
+      const auto last_key = [](const Dims& i, double x) { return i[0] == 6 && i[1] == 3 ? -x : x; };
+      EXPECT_GT(s.distance_with(v, last_key, sample), 1);
+      const auto behind_it = [](const Dims& i, double x) { return i[0] == 6 && i[1] > 3 ? -x : x; };
+      EXPECT_LE(s.distance_with(v, behind_it, sample), 1);
+    }
+}
+
+TEST(Samples, AttentionToPagesWithoutABound) {
+  for (const double cap : {0.0, 30.0})
+    for (const double page : {8.0, 1.0}) {
+      SmallStep s;
+      const DType d = DType::bfloat16;
+      const Operand q = s.input(d, {1, 2, 16}), k = s.input(d, {2, 8, 2, 16}), v = s.input(d, {2, 8, 2, 16}),
+                    table = s.input(DType::int32, {1, 1});
+      s.change(table, [&](const Dims&, double) { return page; });
+      s.node(OpId::paged_attention, {q, k, v, table, s.numbers({5}), s.number(0.25), s.number(0), s.number(cap)},
+             {1, 2, 16}, PagedAttrs{static_cast<int64_t>(d)});
+      EXPECT_EQ(s.sample().empty(), cap > 0 || page > 1);
+    }
+}
+
+// Each sequence is a batch of its own; one is empty.
+TEST(Samples, GradientsOfPackedSequences) {
+  for (const DType d : kFloats)
+    for (const int64_t causal : {0, 1}) {
+      SCOPED_TRACE(fmt::format("{}{}", dtype_name(d), causal ? ", causal" : ""));
+      SmallStep s;
+      const Dims shape{50, 4, 16}, keys{60, 2, 16};
+      const Operand q = s.input(d, shape), k = s.input(d, keys), v = s.input(d, keys);
+      s.attention_gradient(
+          {q, k, v, s.numbers({0, 20, 20, 50}), s.numbers({0, 25, 25, 60}), s.number(0.25), s.number(30), s.number(35)},
+          AttentionAttrs{causal, 0});
+      const auto sample = s.sample();
+      const auto outs = s.outputs();
+      for (const Operand& o : outs) {
+        EXPECT_TRUE(has_sample_of(sample, o));
+        EXPECT_LE(s.distance_where(
+                      o, [](const Dims&, double x) { return x; }, sample),
+                  1);
+        for (const int64_t row : {int64_t{0}, o.shape[0] - 1}) {
+          const auto wrong = [&](const Dims& i, double x) { return i[0] == row ? 2 * x + 1 : x; };
+          EXPECT_GT(s.distance_where(o, wrong, sample), 1) << "row " << row;
+        }
+      }
+    }
+}
+
+TEST(Samples, GradientsOfPackedSequencesWithWrongOffsetsHaveNone) {
+  SmallStep s;
+  const Dims shape{50, 2, 16};
+  const DType d = DType::bfloat16;
+  const Operand q = s.input(d, shape), k = s.input(d, shape), v = s.input(d, shape), from = s.numbers({0, 20, 50});
+  s.attention_gradient({q, k, v, from, from, s.number(0.25), s.number(30), s.number(30)}, AttentionAttrs{1, 0});
+  s.change(from, [](const Dims& i, double x) { return i[0] == 1 ? 60 : x; });
+  EXPECT_TRUE(s.sample().empty());
+}
+
 // What all queries see takes too long; the last key of a causal one does not.
 TEST(Samples, GradientsOfKeysThatTakeTooLongHaveNone) {
   for (const int64_t causal : {0, 1}) {
@@ -603,11 +715,22 @@ TEST(Samples, GradientsOfKeysThatTakeTooLongHaveNone) {
   }
 }
 
-TEST(Samples, SumsThatTakeTooLongHaveNone) {
+// The cost of an element is that of its sum, so a few of them can be computed, however long they are.
+TEST(Samples, VeryLongSumsHaveAFew) {
   SmallStep s;
   s.node(OpId::matmul, {s.input(DType::bfloat16, {9, 1 << 21}, {0, 1}), s.input(DType::bfloat16, {1 << 21, 9}, {1, 0})},
          {9, 9}, MatmulAttrs{});
-  EXPECT_TRUE(s.sample().empty());
+  EXPECT_EQ(s.sample().size(), 32U);
+}
+
+TEST(Samples, VeryLongRowsOfAttentionAreAFew) {
+  SmallStep s;
+  const Dims query{1, 1, 20, 64}, keys{1, 1, 1 << 17, 64}, nothing{0, 0, 0, 1};  // all keys are the same one
+  s.node(OpId::attention,
+         {s.input(DType::bfloat16, query), s.input(DType::bfloat16, keys, nothing),
+          s.input(DType::bfloat16, keys, nothing), s.number(0.125), s.number(1 << 17)},
+         query, AttentionAttrs{0, 0});
+  EXPECT_EQ(s.sample().size(), 4 * 65U);
 }
 
 }  // namespace

@@ -51,6 +51,16 @@ class SmallStep {
     });
     return o;
   }
+  // Codes of finite 8-bit floats (float8_e4m3fn).
+  Operand codes(const Dims& shape, const Dims& strides = {}) {
+    const Operand o = input(DType::uint8, shape, strides);
+    uint64_t at = 0;
+    change(o, [&](const Dims&, double) {
+      const uint32_t word = philox(8, static_cast<uint64_t>(o.binding.index()), at++)[0];
+      return static_cast<double>(word % 0x78 | (word >> 24 & 0x80));
+    });
+    return o;
+  }
   // int32, in one dim.
   Operand numbers(const std::vector<int64_t>& values) {
     const Operand o = input(DType::int32, {static_cast<int64_t>(values.size())});
@@ -71,14 +81,18 @@ class SmallStep {
       const auto* words = reinterpret_cast<const int64_t*>(&attrs);
       n.attrs.assign(words, words + sizeof(Attrs) / sizeof(int64_t));
     }
-    n.outs = {tensor(n.ins[op == OpId::where ? 1 : 0].dtype, shape, contiguous_strides(shape))};
+    n.outs = {tensor(n.ins[op == OpId::where       ? 1
+                           : op == OpId::scaled_mm ? 2
+                                                   : 0]
+                         .dtype,
+                     shape, contiguous_strides(shape))};
     if (op == OpId::attention) {
       const Dims rows{shape[0], shape[1], shape[2]};
       n.outs.push_back(tensor(DType::float32, rows, contiguous_strides(rows)));
     }
     if (op == OpId::varlen_attn)
       n.outs.push_back(tensor(DType::float32, {shape[1], shape[0]}, contiguous_strides({shape[1], shape[0]})));
-    if (op == OpId::attention_grad)
+    if (op == OpId::attention_grad || op == OpId::varlen_attn_grad)
       for (const size_t i : {2, 3})
         n.outs.push_back(tensor(n.ins[i].dtype, n.ins[i].shape, contiguous_strides(n.ins[i].shape)));
     group_.elided[n.outs[0].binding] = elided;
@@ -87,21 +101,29 @@ class SmallStep {
     group_.kind = group_.nodes.size() > 1 ? GroupKind::Epilogue : GroupKind::Single;
     return result_ = n.outs[0];
   }
-  // The gradient of an attention: (q, k, v, mask?, scale, keys). What the reference computes of the attention is an input. The result is dQ; the outputs are
+  // Images become channels-last, as the last node's result. What follows sees them as N, H, W, C.
+  Operand as_channels_last() {
+    Operand& o = graph_.nodes.back().outs[0];
+    o.strides = strides_of(o.shape, MemoryFormat::channels_last), o.contiguous = false;
+    result_ = o;
+    return as_nhwc(o);
+  }
+  // The gradient of an attention: (q, k, v, mask?, scale, keys), or of a packed one: (q, k, v, offsets, offsets, scale, queries, keys). What the reference computes of the attention is an input. The result is dQ; the outputs are
   // dQ, dK and dV.
   Operand attention_gradient(const std::vector<Operand>& ins, AttentionAttrs attrs) {
+    const bool packed = ins[0].shape.size() == 3;
     const DType d = ins[0].dtype;
     const Dims shape = ins[0].shape;
     const Operand grad = input(d, shape);
     const Group before = group_;
     group_.nodes.clear();
-    node(OpId::attention, ins, shape, attrs);
+    node(packed ? OpId::varlen_attn : OpId::attention, ins, shape, attrs);
     run();
     const std::vector<Operand> made = graph_.nodes.back().outs;
     group_.nodes = before.nodes;
     std::vector<Operand> all{grad, ins[0], ins[1], ins[2], made[0], made[1]};
     all.insert(all.end(), ins.begin() + 3, ins.end());
-    return node(OpId::attention_grad, all, shape, attrs);
+    return node(packed ? OpId::varlen_attn_grad : OpId::attention_grad, all, shape, attrs);
   }
   const std::vector<Operand>& outputs() const { return graph_.nodes.back().outs; }
 
