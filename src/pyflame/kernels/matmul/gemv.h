@@ -12,6 +12,21 @@ struct OwnMatrix {
   PF_DEVICE i64 of(i64 z) const { return z; }
 };
 
+// What gemv_along can do before the kernels in front have ended: it has the first elements of its lines brought near.
+template <class S, int kTeam, int kLines, int kAhead, int kThreads, int kVec>
+PF_DEVICE void gemv_along_early(const S* w, const GemvShape& p) {
+  constexpr int kTeams = kThreads / kTeam;
+  if constexpr (kVec * sizeof(S) < 16) return;
+  const int team = (int)thread() / kTeam, me = (int)thread() % kTeam;
+  const i64 blocks = (p.n + kTeams * kLines - 1) / (kTeams * kLines),
+            line = (group().x % blocks * kTeams + team) * kLines + me;
+  const i64 begin = group().x / blocks * p.depth, most = kTeam * kVec * kAhead;
+  const i64 end = begin + p.depth < p.k ? begin + p.depth : p.k;
+  const i64 count = end - begin < most ? end - begin : most;
+  if (me < kLines && line < p.n && count > 0)
+    bring_near(w + p.w_batch.at(group().y) + line * p.w_line + begin * p.w_depth, (unsigned)(count * sizeof(S)));
+}
+
 // kTeam lanes (a power of two, at most the workgroup) reduce kLines lines together. They issue the loads of kAhead
 // steps of each line at once.
 template <class S, int kVectors, int kTeam, int kLines, int kAhead, int kThreads, int kVec, class Out,

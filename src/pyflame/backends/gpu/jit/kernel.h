@@ -13,8 +13,11 @@ const char* stored_type(DType d);  // the kernels' name for a dtype
 // The text of a kernel: names of the device sources and of `files` (relative to src/pyflame/kernels), then `before`,
 // then the kernel with `body` as "(parameters) { statements }". Profilers show its name: pf_<name>, by default the last
 // device function that the body calls. The text is short, because it is a key that each program with this kernel keeps.
+// `early`: statements that come first, while kernels in front of this one may still run, so they must not use what these
+// write. kNeverEarly: the compiler may move reads of this body anywhere, so the kernel must start after them.
+inline constexpr const char* kNeverEarly = nullptr;
 std::string kernel_source(std::initializer_list<const char*> files, unsigned threads, const std::string& body,
-                          const std::string& before = "", std::string name = "");
+                          const std::string& before = "", std::string name = "", const char* early = "");
 
 class Kernel {
  public:
@@ -34,6 +37,7 @@ class Kernel {
  private:
   DeviceType type_;
   unsigned threads_, shared_bytes_;
+  bool early_;  // its text awaits the kernels in front of it
   std::string source_, arch_;
   std::shared_ptr<Compilation> compilation_;  // for arch_
   Function function_ = nullptr;               // on the device that ran it last

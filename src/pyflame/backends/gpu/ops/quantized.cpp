@@ -48,8 +48,9 @@ class Blocks : public Executable {
   }
   bool aligned_parts(const RunContext& ctx) const { return attrs_.rows != 0 && aligned(ctx.bindings[weight_.binding]); }
   virtual std::string text(bool aligned_parts) const = 0;
-  std::string source(const std::string& body) const {
-    return kernel_source({"device/dot4.h", "device/permute.h", "quantized/blocks.h"}, kGroupThreads, body);
+  std::string source(const std::string& body, const std::string& early = "") const {
+    return kernel_source({"device/dot4.h", "device/permute.h", "quantized/blocks.h"}, kGroupThreads, body, "", "",
+                         early.c_str());
   }
 
   Operand weight_;
@@ -108,10 +109,12 @@ class Products final : public Blocks {
         fmt::format("pf::quantized_product<{}, {}, {}, {}, {}, {}, {}, {}>", stored_type(y_.dtype), attrs_.type,
                     aligned_parts, together_, lines_, ahead_, kShortRowThreads, kGroupThreads);
     if (groups_ == 0)
-      return source(
-          fmt::format("(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, "
-                      "pf::Quantized p) {{ {1}(weight, q, blocks, y, p); }}",
-                      stored_type(y_.dtype), product));
+      return source(fmt::format("(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, "
+                                "pf::Quantized p) {{ {1}(weight, q, blocks, y, p); }}",
+                                stored_type(y_.dtype), product),
+                    aligned_parts ? fmt::format("pf::quantized_product_early<{}, {}, {}, {}, {}>(weight, p);",
+                                                attrs_.type, lines_, ahead_, kShortRowThreads, kGroupThreads)
+                                  : "");
     return kernel_source(
         {"device/dot4.h", "device/groups.h", "device/permute.h", "quantized/blocks.h"}, kGroupThreads,
         fmt::format("(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, pf::Quantized p, "
