@@ -13,17 +13,6 @@ struct FewTile {
   static constexpr int kLines = 16 * kBlocks, kStep = DirectMma<S>::kDepth * kAhead;
 };
 
-// What matmul_few can do before the kernels in front have ended: it has the first elements of its lines brought near.
-template <class S, int kBlocks, int kAhead, int kSlices>
-PF_DEVICE void matmul_few_early(const S* w, const GemvShape& p) {
-  using Tile = FewTile<S, kBlocks, kAhead, kSlices>;
-  const i64 blocks = (p.n + Tile::kLines - 1) / Tile::kLines, line = group().x % blocks * Tile::kLines + thread();
-  const i64 begin = group().x / blocks * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
-  const i64 most = kSlices * Tile::kStep, count = end - begin < most ? end - begin : most;
-  if ((int)thread() < Tile::kLines && line < p.n && count > 0)
-    bring_near(w + p.w_batch.at(group().y) + line * p.w_line + begin, (unsigned)(count * sizeof(S)));
-}
-
 // out: as in gemv_along. Lines and vectors are contiguous, aligned to 16 bytes, and have a multiple of 8 elements.
 template <class S, int kVectors, int kBlocks, int kAhead, int kSlices, int kThreads, class Out>
 PF_DEVICE void matmul_few(const S* w, const S* x, const GemvShape& p, const Out& out) {
@@ -32,8 +21,13 @@ PF_DEVICE void matmul_few(const S* w, const S* x, const GemvShape& p, const Out&
   constexpr int kLines = Tile::kLines, kStep = Tile::kStep, kWaves = kThreads / kWave;
   static_assert(kVectors <= 16 && kSlices % kWaves == 0);
   PF_SHARED float parts[kSlices * kVectors * kLines];
-  const i64 blocks = (p.n + kLines - 1) / kLines, split = group().x / blocks, line0 = group().x % blocks * kLines;
+  const u32 blocks = (u32)((p.n + kLines - 1) / kLines);
+  const i64 split = group().x / blocks, line0 = (i64)(group().x % blocks) * kLines;
   const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
+  const i64 most = kSlices * kStep, count = end - begin < most ? end - begin : most;
+  if ((int)thread() < kLines && line0 + thread() < p.n && count > 0)
+    bring_near(w + p.w_batch.at(group().y) + (line0 + thread()) * p.w_line + begin, (unsigned)(count * sizeof(S)));
+  await_earlier_kernels();
   for (i64 z = group().y; z < p.batches; z += groups().y) {
     const S* const from_w = w + p.w_batch.at(z);
     const S* const from_x = x + p.x_batch.at(z);
@@ -43,36 +37,52 @@ PF_DEVICE void matmul_few(const S* w, const S* x, const GemvShape& p, const Out&
       for (int b = 0; b < kBlocks; ++b)
 #pragma unroll
         for (int e = 0; e < Mma<S>::kC; ++e) sums[b].v[e] = 0;
-      for (i64 k = begin + slice * kStep; k < end; k += kSlices * kStep) {
-        typename D::A matrix[kAhead][kBlocks];
-        typename D::B vectors[kAhead];
+      const S* lines[kBlocks][D::kA];
+      const S* rows[D::kB];
 #pragma unroll
-        for (int h = 0; h < kAhead; ++h) {
-          const i64 at = k + h * D::kDepth + D::first();
+      for (int b = 0; b < kBlocks; ++b)
+#pragma unroll
+        for (int i = 0; i < D::kA; ++i) {  // lines beyond the last one read it, and nobody stores them
+          const i64 line = line0 + 16 * b + D::line(i);
+          lines[b][i] = from_w + (line < p.n ? line : p.n - 1) * p.w_line + D::first();
+        }
+#pragma unroll
+      for (int i = 0; i < D::kB; ++i)
+        rows[i] = from_x + (D::line(i) < kVectors ? D::line(i) : kVectors - 1) * p.x_line + D::first();
+      // kSteps steps from k on. whole: the end does not cut them.
+      const auto steps = [&](i64 k, auto count, auto whole) {
+        constexpr int kSteps = decltype(count)::kValue;
+        typename D::A matrix[kSteps][kBlocks];
+        typename D::B vectors[kSteps];
+        const auto inside = [&](int h, int j) { return whole || k + h * D::kDepth + D::first() + 8 * j < end; };
+#pragma unroll
+        for (int h = 0; h < kSteps; ++h)
 #pragma unroll
           for (int b = 0; b < kBlocks; ++b)
 #pragma unroll
-            for (int i = 0; i < D::kA; ++i) {
-              const i64 line = line0 + 16 * b + D::line(i);
+            for (int i = 0; i < D::kA; ++i)
 #pragma unroll
               for (int j = 0; j < D::kEach; ++j)
-                if (line < p.n && at + 8 * j < end) matrix[h][b].v[i][j].once(from_w + line * p.w_line + at + 8 * j);
-            }
-        }
+                if (inside(h, j)) matrix[h][b].v[i][j].once(lines[b][i] + k + h * D::kDepth + 8 * j);
 #pragma unroll
-        for (int h = 0; h < kAhead; ++h) {
-          const i64 at = k + h * D::kDepth + D::first();
+        for (int h = 0; h < kSteps; ++h)
 #pragma unroll
-          for (int i = 0; i < D::kB; ++i)
+          for (int i = 0; i < (kVectors > 8 ? D::kB : 1); ++i)
 #pragma unroll
             for (int j = 0; j < D::kEach; ++j)
-              if (D::line(i) < kVectors && at + 8 * j < end)
-                vectors[h].v[i][j].load(from_x + D::line(i) * p.x_line + at + 8 * j);
-        }
+              if (inside(h, j)) vectors[h].v[i][j].load(rows[i] + k + h * D::kDepth + 8 * j);
 #pragma unroll
-        for (int h = 0; h < kAhead; ++h)
+        for (int h = 0; h < kSteps; ++h)
 #pragma unroll
           for (int b = 0; b < kBlocks; ++b) D::template fma<kVectors>(sums[b], matrix[h][b], vectors[h]);
+      };
+      for (i64 k = begin + slice * kStep; k < end; k += kSlices * kStep) {
+        if (k + kStep <= end) {
+          steps(k, Count<kAhead>(), Always());
+        } else {
+#pragma unroll 1
+          for (i64 at = k; at < end; at += D::kDepth) steps(at, Count<1>(), Sometimes());
+        }
       }
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b)

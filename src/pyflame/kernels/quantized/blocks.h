@@ -227,18 +227,6 @@ PF_DEVICE void round_rows(const S* x, u32* q, RoundedBlock* blocks, const Quanti
   }
 }
 
-// What quantized_product can do before the kernels in front have ended: it has the first numbers of its lines brought near.
-// The parts of the weight are apart from each other.
-template <int kType, int kLines, int kAhead, int kTeam, int kThreads>
-PF_DEVICE void quantized_product_early(const u8* weight, const Quantized& p) {
-  constexpr int kBlock = BlockTraits<kType>::kLarge ? 256 : 32, kTeams = kThreads / kTeam;
-  const int me = (int)thread() % kTeam;
-  const i64 line = ((i64)group().x * kTeams + (int)thread() / kTeam) * kLines + me, most = kTeam * kAhead * 32;
-  const i64 bytes = (p.columns < most ? p.columns : most) / kBlock * p.parts.step[0] / 16 * 16;
-  const u8* from = weight + line * p.row_bytes + p.parts.at[0];
-  if (me < kLines && line < p.outputs && bytes > 0 && (size_t)from % 16 == 0) bring_near(from, (unsigned)bytes);
-}
-
 // A team of kTeam lanes multiplies kLines rows of weights with kVectors rows of x.
 template <class S, int kType, bool kAligned, int kVectors, int kLines, int kAhead, int kTeam, int kThreads>
 PF_DEVICE void quantized_product(const u8* weight, const u8* q, const RoundedBlock* blocks, S* y, const Quantized& p) {
@@ -251,6 +239,14 @@ PF_DEVICE void quantized_product(const u8* weight, const u8* q, const RoundedBlo
 #pragma unroll
   for (int l = 0; l < kLines; ++l)  // lines beyond the last one read it, and nobody stores them
     line[l] = weight + (line0 + l < p.outputs ? line0 + l : p.outputs - 1) * p.row_bytes;
+  if constexpr (kAligned) {  // the first numbers of the lines; the parts of a weight are apart from each other
+    constexpr int kBlock = Traits::kLarge ? 256 : 32, kMost = kTeam * kAhead * 32;
+    const i64 bytes = (p.columns < kMost ? p.columns : kMost) / kBlock * p.parts.step[0] / 16 * 16;
+#pragma unroll
+    for (int l = 0; l < kLines; ++l)
+      if (me == 0 && bytes > 0) bring_near(line[l] + p.parts.at[0], (unsigned)bytes);
+  }
+  await_earlier_kernels();
   float sums[kLines][kVectors] = {};
   for (i64 begin = me; begin < units; begin += kTeam * kAhead) {
     RawUnit<kType, kAligned> raw[kAhead][kLines];

@@ -30,7 +30,6 @@ const char* stored_type(DType d) {
 namespace {
 
 constexpr std::string_view kEntry = "PF_KERNEL(";
-constexpr const char* kAwait = "pf::await_earlier_kernels();";
 
 std::string word_at(std::string_view text, size_t at) {
   const auto of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
@@ -61,7 +60,7 @@ std::string entry_of(std::string_view source) { return word_at(source, source.fi
 }  // namespace
 
 std::string kernel_source(std::initializer_list<const char*> files, unsigned threads, const std::string& body,
-                          const std::string& before, std::string name, const char* early) {
+                          const std::string& before, std::string name, Start start) {
   std::string source;
   for (const char* file :
        {"device/launch.h", "device/scalar.h", "device/wave.h", "device/vec.h", "device/fault.h", "device/view.h"})
@@ -77,9 +76,8 @@ std::string kernel_source(std::initializer_list<const char*> files, unsigned thr
       source += fmt::format("{}{}\"\n", kSourceLine, file);
   if (name.empty()) name = last_call(body);
   const size_t begin = body.find('{') + 1;  // of the statements
-  const std::string first = early == kNeverEarly ? "" : fmt::format("{}{}{} ", *early ? " " : "", early, kAwait);
-  return source + fmt::format("\n{}\n{}{}) pf_{}{} {}{}\n", before, kEntry, threads, name, body.substr(0, begin), first,
-                              body.substr(begin));
+  return source + fmt::format("\n{}\n{}{}) pf_{}{}{}{}\n", before, kEntry, threads, name, body.substr(0, begin),
+                              start == Start::awaits ? " pf::await_earlier_kernels();" : "", body.substr(begin));
 }
 
 namespace {
@@ -88,12 +86,8 @@ thread_local KernelTexts* texts = nullptr;
 KernelTexts::KernelTexts() : outer_(std::exchange(texts, this)) {}
 KernelTexts::~KernelTexts() { texts = outer_; }
 
-Kernel::Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes)
-    : type_(type),
-      threads_(threads),
-      shared_bytes_(shared_bytes),
-      early_(source.find(kAwait) != source.npos),
-      source_(std::move(source)) {
+Kernel::Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes, bool early)
+    : type_(type), threads_(threads), shared_bytes_(shared_bytes), early_(early), source_(std::move(source)) {
   if (texts) texts->all_.push_back(whole_source(source_));
   if (count_devices(type) == 0) return;
   arch_ = arch_of(type, 0).name;  // the devices of a machine usually have the same one

@@ -206,7 +206,7 @@ class OwnProduct : public Executable {
   }
   // The kernel that calls `call`, whose last argument is `out`. swapped: (line, vector) are (col, row).
   std::string source(std::initializer_list<const char*> files, unsigned threads, const std::string& shape,
-                     const std::string& call, bool swapped, bool many = false, const std::string& early = "") const {
+                     const std::string& call, bool swapped, bool many = false, Start start = Start::awaits) const {
     std::string out, parameters;
     if (splits_ > 1) {
       out = fmt::format(
@@ -223,7 +223,7 @@ class OwnProduct : public Executable {
     return kernel_source(files, threads,
                          fmt::format("(const {0}* a, const {0}* b, {1} p{2}) {{ {3} {4}; }}", stored_, "pf::" + shape,
                                      parameters, out, call),
-                         "", "", early.c_str());
+                         "", "", start);
   }
   std::string finish_source() const {
     return kernel_source(
@@ -444,10 +444,8 @@ class Gemv final : public FewVectors {
                                                   few_, team_, lines_, ahead_, kGroupThreads, v ? vec_ : 1)
                                     : fmt::format("pf::gemv_across<{}, {}, {}, {}, {}>(a, b, p, out)", stored_, few_,
                                                   team_, kGroupThreads, v ? vec_ : 1);
-    const std::string early = along_ && v ? fmt::format("pf::gemv_along_early<{}, {}, {}, {}, {}, {}>(a, p);", stored_,
-                                                        team_, lines_, ahead_, kGroupThreads, vec_)
-                                          : "";
-    return source({"matmul/tile.h", "matmul/gemv.h"}, kGroupThreads, "GemvShape", call, swapped_, false, early);
+    return source({"matmul/tile.h", "matmul/gemv.h"}, kGroupThreads, "GemvShape", call, swapped_, false,
+                  along_ ? Start::itself : Start::awaits);
   }
   std::string best_text() const { return text(vectors_); }
 
@@ -482,7 +480,7 @@ class MatmulFew final : public FewVectors {
  public:
   static constexpr int64_t kMost = 16;
   explicit MatmulFew(const Problem& p) : FewVectors(p), unaligned_(p, true) {
-    blocks_ = shape_.n * shape_.batches >= kEnough * 128 ? 2 : 1;
+    blocks_ = 1;
     split(ceil_div(shape_.n, 16 * blocks_) * shape_.batches, kSlices * kAhead * 32);
   }
   // Whether the kernel can read the matrix and the vectors, if they are aligned.
@@ -499,11 +497,10 @@ class MatmulFew final : public FewVectors {
     launch(kernel(), ctx, w, x, shape_, tile_grid(ceil_div(shape_.n, 16 * blocks_) * splits_, shape_.batches));
   }
   std::string best_text() const {
-    return source({"device/mma.h", "matmul/gemv.h", "matmul/few.h"}, kGroupThreads, "GemvShape",
-                  fmt::format("pf::matmul_few<{}, {}, {}, {}, {}, {}>(a, b, p, out)", stored_, few_, blocks_, kAhead,
-                              kSlices, kGroupThreads),
-                  swapped_, false,
-                  fmt::format("pf::matmul_few_early<{}, {}, {}, {}>(a, p);", stored_, blocks_, kAhead, kSlices));
+    const std::string call = fmt::format("pf::matmul_few<{}, {}, {}, {}, {}, {}>(a, b, p, out)", stored_, few_, blocks_,
+                                         kAhead, kSlices, kGroupThreads);
+    return source({"device/mma.h", "matmul/gemv.h", "matmul/few.h"}, kGroupThreads, "GemvShape", call, swapped_, false,
+                  Start::itself);
   }
 
  private:

@@ -48,9 +48,9 @@ class Blocks : public Executable {
   }
   bool aligned_parts(const RunContext& ctx) const { return attrs_.rows != 0 && aligned(ctx.bindings[weight_.binding]); }
   virtual std::string text(bool aligned_parts) const = 0;
-  std::string source(const std::string& body, const std::string& early = "") const {
+  std::string source(const std::string& body, Start start = Start::awaits) const {
     return kernel_source({"device/dot4.h", "device/permute.h", "quantized/blocks.h"}, kGroupThreads, body, "", "",
-                         early.c_str());
+                         start);
   }
 
   Operand weight_;
@@ -112,9 +112,7 @@ class Products final : public Blocks {
       return source(fmt::format("(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, "
                                 "pf::Quantized p) {{ {1}(weight, q, blocks, y, p); }}",
                                 stored_type(y_.dtype), product),
-                    aligned_parts ? fmt::format("pf::quantized_product_early<{}, {}, {}, {}, {}>(weight, p);",
-                                                attrs_.type, lines_, ahead_, kShortRowThreads, kGroupThreads)
-                                  : "");
+                    Start::itself);
     return kernel_source(
         {"device/dot4.h", "device/groups.h", "device/permute.h", "quantized/blocks.h"}, kGroupThreads,
         fmt::format("(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, pf::Quantized p, "
