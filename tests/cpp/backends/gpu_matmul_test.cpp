@@ -161,10 +161,6 @@ TEST(GpuMatmul, SourcesForOtherCompilers) {
       both("odd", 31, 33, 35, false, false);
     }
     if (d == DType::bfloat16) write_configurations();
-    if (half)
-      for (const int64_t m : {4, 8, 16})
-        write_text(fmt::format("matmul_few_{}{}", m, type),
-                   layer_source(Entry::few, d, m, m == 4 ? 4096 : 28672, 4096, true, true));
     for (const int64_t m : {1, 2, 4}) {
       write_text(fmt::format("gemv_along_{}{}", m, type), layer_source(Entry::gemv, d, m, 4096, 4096, true, real));
       write_text(fmt::format("gemv_across_{}{}", m, type), layer_source(Entry::gemv, d, m, 4096, 4096, false, real));

@@ -120,13 +120,6 @@ PF_DEVICE unsigned bits_of_float(float x) {
 #endif
 
 namespace pf {
-// Conditions that a function gets as a value whose type says which one it is: it need not be tested, or it must be.
-struct Always {
-  PF_DEVICE constexpr operator bool() const { return true; }
-};
-struct Sometimes {
-  PF_DEVICE constexpr operator bool() const { return false; }
-};
 // A number that a function gets in the type of an argument.
 template <int kNumber>
 struct Count {

@@ -54,7 +54,7 @@ class Output {
 };
 
 // The text of the kernel of a group, for aligned pointers.
-enum class MatmulEntry { gemv, few, units, tile };
+enum class MatmulEntry { gemv, units, tile };
 std::string matmul_source(const Problem& p, MatmulEntry entry);
 // The configurations of the entry for matrix cores, with their kernels' texts, on an AMD GPU with such waves.
 std::vector<std::pair<std::string, std::vector<std::string>>> units_configurations(const Problem& p, int wave);

@@ -386,10 +386,15 @@ class TileProduct final : public OwnProduct {
   Kernels kernels_, pieces_, adds_;
 };
 
-// A product of a matrix with a few vectors, as the kernels of kernels/matmul/gemv.h and few.h take it.
-class FewVectors : public OwnProduct {
+// With more vectors, this kernel reads the matrix more slowly than tiles do (measured on an H100 for 16-bit floats: 8
+// vectors against 16 rows).
+constexpr int64_t kMostVectors = 4;
+// Bytes of a matrix of 16-bit floats up to which this kernel is faster than a library for one or two vectors.
+constexpr double kSmallMatrix = 64 << 20;
+
+class Gemv final : public OwnProduct {
  public:
-  explicit FewVectors(const Problem& p) : OwnProduct(p) {
+  explicit Gemv(const Problem& p) : OwnProduct(p) {
     const Product& g = product_;
     swapped_ = g.m <= g.n;  // the vectors are the rows of A, otherwise the columns of B
     const Dims batch = leading(p.root().outs[0].shape, 2);
@@ -402,11 +407,52 @@ class FewVectors : public OwnProduct {
     vectors_ = along_ ? by_vectors(g.k, shape_.n > 1 ? shape_.w_line : 0, wb, vec_) && shape_.x_depth == 1 &&
                             by_vectors(g.k, few_ > 1 ? shape_.x_line : 0, xb, vec_)
                       : by_vectors(shape_.n, g.k > 1 ? shape_.w_depth : 0, wb, vec_);
+    plan();
   }
+  void compile() {
+    kernel(vectors_);
+    make_finish();
+  }
+  void run(const RunContext& ctx) override {
+    if (shape_.n * few_ * shape_.batches == 0) return;
+    const void *w = ctx.bindings[swapped_ ? b_ : a_], *x = ctx.bindings[swapped_ ? a_ : b_];
+    const bool v = vectors_ && aligned(w) && (!along_ || aligned(x));
+    const int64_t blocks = ceil_div(shape_.n, along_ ? threads_ / team_ * lines_ : team_ * (v ? vec_ : 1));
+    launch(kernel(v), ctx, w, x, shape_, tile_grid(blocks * splits_, shape_.batches));
+  }
+  std::string text(bool v) const {
+    const std::string call = along_ ? fmt::format("pf::gemv_along<{}, {}, {}, {}, {}, {}, {}>(a, b, p, out)", stored_,
+                                                  few_, team_, lines_, ahead_, threads_, v ? vec_ : 1)
+                                    : fmt::format("pf::gemv_across<{}, {}, {}, {}, {}>(a, b, p, out)", stored_, few_,
+                                                  team_, kGroupThreads, v ? vec_ : 1);
+    return source({"matmul/tile.h", "matmul/gemv.h"}, threads_, "GemvShape", call, swapped_, false,
+                  along_ ? Start::itself : Start::awaits);
+  }
+  std::string best_text() const { return text(vectors_); }
 
- protected:
-  const void* matrix(const RunContext& ctx) const { return ctx.bindings[swapped_ ? b_ : a_]; }
-  const void* vectors(const RunContext& ctx) const { return ctx.bindings[swapped_ ? a_ : b_]; }
+ private:
+  Kernel& kernel(bool v) {
+    std::optional<Kernel>& k = kernels_[v ? 1 : 0];
+    if (!k) k.emplace(type_, threads_, text(v));
+    return *k;
+  }
+  // The number of threads that share a line (or own adjacent lines), and whether the sum is split among workgroups.
+  void plan() {
+    const int64_t outputs = shape_.n * shape_.batches;
+    if (along_) {
+      const bool many = outputs >= kEnough * 8;  // one line per team fills the GPU
+      team_ = many ? 32 : kGroupThreads;
+      if (many) threads_ = kGroupThreads / 2;
+      lines_ = (few_ > 1 || vec_ > 4) && outputs >= kEnough * 32 ? 2 : 1;
+      ahead_ = std::clamp<int64_t>(ceil_div(shape_.k, team_ * vec_), 1, few_ > 1 && lines_ > 1 ? 3 : 4);
+      split(ceil_div(outputs * team_, threads_ * lines_), team_ * vec_ * ahead_);
+    } else {
+      const int64_t vec = vectors_ ? vec_ : 1;
+      team_ = 4;
+      while (team_ < 32 && outputs / (team_ * 2 * vec) >= kEnough * 2) team_ *= 2;
+      split(ceil_div(outputs, team_ * vec), kGroupThreads / team_ * 4);
+    }
+  }
   // Divides the sum among workgroups, if there are few of them. step: the depth that a workgroup covers at once.
   void split(int64_t groups, int64_t step) {
     const int64_t steps = ceil_div(std::max<int64_t>(shape_.k, 1), step);
@@ -417,101 +463,10 @@ class FewVectors : public OwnProduct {
     shape_.depth = each * step, shape_.splits = splits_;
   }
   bool swapped_ = false, along_ = false, vectors_ = false;
-  int64_t few_ = 1;
+  int64_t few_ = 1, team_ = 32, lines_ = 1, ahead_ = 1;
+  unsigned threads_ = kGroupThreads;
   pf::GemvShape shape_{};
-};
-
-// With more vectors, this kernel reads the matrix more slowly than tiles do (measured on an H100 for 16-bit floats: 8
-// vectors against 16 rows).
-constexpr int64_t kMostVectors = 4;
-
-class Gemv final : public FewVectors {
- public:
-  explicit Gemv(const Problem& p) : FewVectors(p) { plan(); }
-  void compile() {
-    kernel(vectors_);
-    make_finish();
-  }
-  void run(const RunContext& ctx) override {
-    if (shape_.n * few_ * shape_.batches == 0) return;
-    const void *w = matrix(ctx), *x = vectors(ctx);
-    const bool v = vectors_ && aligned(w) && (!along_ || aligned(x));
-    const int64_t blocks = ceil_div(shape_.n, along_ ? kGroupThreads / team_ * lines_ : team_ * (v ? vec_ : 1));
-    launch(kernel(v), ctx, w, x, shape_, tile_grid(blocks * splits_, shape_.batches));
-  }
-  std::string text(bool v) const {
-    const std::string call = along_ ? fmt::format("pf::gemv_along<{}, {}, {}, {}, {}, {}, {}>(a, b, p, out)", stored_,
-                                                  few_, team_, lines_, ahead_, kGroupThreads, v ? vec_ : 1)
-                                    : fmt::format("pf::gemv_across<{}, {}, {}, {}, {}>(a, b, p, out)", stored_, few_,
-                                                  team_, kGroupThreads, v ? vec_ : 1);
-    return source({"matmul/tile.h", "matmul/gemv.h"}, kGroupThreads, "GemvShape", call, swapped_, false,
-                  along_ ? Start::itself : Start::awaits);
-  }
-  std::string best_text() const { return text(vectors_); }
-
- private:
-  Kernel& kernel(bool v) {
-    std::optional<Kernel>& k = kernels_[v ? 1 : 0];
-    if (!k) k.emplace(type_, kGroupThreads, text(v));
-    return *k;
-  }
-  // The number of threads that share a line (or own adjacent lines), and whether the sum is split among workgroups.
-  void plan() {
-    const int64_t outputs = shape_.n * shape_.batches;
-    if (along_) {
-      const bool many = outputs >= kEnough * 8;  // one line per team fills the GPU
-      team_ = many ? 32 : kGroupThreads;
-      lines_ = (few_ > 1 || vec_ > 4) && outputs >= kEnough * 32 ? 2 : 1;
-      ahead_ = std::clamp<int64_t>(ceil_div(shape_.k, team_ * vec_), 1, lines_ == 1 ? 4 : 3);
-      split(ceil_div(outputs * team_, kGroupThreads * lines_), team_ * vec_ * ahead_);
-    } else {
-      const int64_t vec = vectors_ ? vec_ : 1;
-      team_ = 4;
-      while (team_ < 32 && outputs / (team_ * 2 * vec) >= kEnough * 2) team_ *= 2;
-      split(ceil_div(outputs, team_ * vec), kGroupThreads / team_ * 4);
-    }
-  }
-  int64_t team_ = 32, lines_ = 1, ahead_ = 1;
   std::array<std::optional<Kernel>, 2> kernels_;
-};
-
-// On matrix cores, for up to 16 vectors.
-class MatmulFew final : public FewVectors {
- public:
-  static constexpr int64_t kMost = 16;
-  explicit MatmulFew(const Problem& p) : FewVectors(p), unaligned_(p, true) {
-    blocks_ = 1;
-    split(ceil_div(shape_.n, 16 * blocks_) * shape_.batches, kSlices * kAhead * 32);
-  }
-  // Whether the kernel can read the matrix and the vectors, if they are aligned.
-  bool readable() const { return along_ && vectors_; }
-  size_t workspace() const override { return std::max(OwnProduct::workspace(), unaligned_.workspace()); }
-  void compile() {
-    kernel();
-    make_finish();
-  }
-  void run(const RunContext& ctx) override {
-    if (shape_.n * few_ * shape_.batches == 0) return;
-    const void *w = matrix(ctx), *x = vectors(ctx);
-    if (!aligned(w) || !aligned(x)) return unaligned_.run(ctx);
-    launch(kernel(), ctx, w, x, shape_, tile_grid(ceil_div(shape_.n, 16 * blocks_) * splits_, shape_.batches));
-  }
-  std::string best_text() const {
-    const std::string call = fmt::format("pf::matmul_few<{}, {}, {}, {}, {}, {}>(a, b, p, out)", stored_, few_, blocks_,
-                                         kAhead, kSlices, kGroupThreads);
-    return source({"device/mma.h", "matmul/gemv.h", "matmul/few.h"}, kGroupThreads, "GemvShape", call, swapped_, false,
-                  Start::itself);
-  }
-
- private:
-  static constexpr int64_t kAhead = 4, kSlices = 8;
-  Kernel& kernel() {
-    if (!kernel_) kernel_.emplace(type_, kGroupThreads, best_text());
-    return *kernel_;
-  }
-  int64_t blocks_ = 1;
-  std::optional<Kernel> kernel_;
-  TileProduct unaligned_;
 };
 
 // --- the implementations
@@ -519,27 +474,15 @@ Refusal accepts_gemv(const Problem& p) {
   const Product g(p.root());
   const int64_t few = std::min(g.m, g.n);
   if (few > kMostVectors) return fmt::format("takes a matrix times up to {} vectors; got {}", kMostVectors, few);
-  // Measured on an H100: libraries read 16-bit matrices at full memory speed for any number of vectors, and wider types
-  // from 3 vectors on.
-  const int64_t most = dtype_size(g.dtype) > 2 ? 2 : library_refuses_epilogue(p) ? 2 : 0;
+  // Measured on an H100 and an H200: libraries read large 16-bit matrices at full memory speed for any number of vectors,
+  // and wider types from 3 vectors on.
+  const double matrix = g.bytes() - static_cast<double>(few * g.k * dtype_size(g.dtype));
+  const int64_t most = dtype_size(g.dtype) > 2 || matrix <= kSmallMatrix || library_refuses_epilogue(p) ? 2 : 0;
   if (few > most && !library_refuses(p, g))
     return fmt::format("is slower than the library for more than {} vectors; got {}", most, few);
   const bool b = g.m <= g.n;
   if ((b ? g.b_row : g.a_col) != 1 && (b ? g.b_col : g.a_row) != 1 && g.k > 1)
     return "the matrix has no contiguous dim";
-  return std::nullopt;
-}
-
-Refusal accepts_matmul_few(const Problem& p) {
-  const Product g(p.root());
-  if (!by_units(g.dtype)) return "takes float16 and bfloat16";
-  if (!has_units(p)) return "the architecture has no matrix cores";
-  const int64_t few = std::min(g.m, g.n);
-  if (few > MatmulFew::kMost)
-    return fmt::format("takes a matrix times up to {} vectors; got {}", MatmulFew::kMost, few);
-  if (std::max(g.m, g.n) < 1024) return "the matrix has too few lines";
-  if (!MatmulFew(p).readable())
-    return "the matrix or the vectors are not contiguous along the sum, in steps of 16 bytes";
   return std::nullopt;
 }
 
@@ -613,7 +556,6 @@ std::unique_ptr<Executable> make_plain_solution(const Problem& p, const std::str
 }
 constexpr LibraryConfigurations kPlainSolutions{list_plain, make_plain_solution, enumerate_plain};
 std::unique_ptr<Executable> make_gemv(const Problem& p) { return compiled(std::make_unique<Gemv>(p)); }
-std::unique_ptr<Executable> make_few(const Problem& p) { return compiled(std::make_unique<MatmulFew>(p)); }
 std::unique_ptr<Executable> make_units(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, true)); }
 std::unique_ptr<Executable> make_tile(const Problem& p) { return compiled(std::make_unique<TileProduct>(p, false)); }
 // Tiles and splits of our own kernels.
@@ -662,7 +604,6 @@ constexpr Impl kSummed[] = {{"gpu.blas_and_loop", accepts_apart, make_apart},
 
 std::vector<Impl> products(DeviceType type) {
   std::vector<Impl> all{{"gpu.gemv", accepts_gemv, make_gemv},
-                        {"gpu.matmul_few", accepts_matmul_few, make_few},
                         {"gpu.blas", accepts_matmul_library, make_blas, &kAlgorithms}};
   if (const PlainBlas* plain = vendor(type).plain_blas)
     all.push_back({plain->entry, accepts_plain, make_plain, &kPlainSolutions});
@@ -689,7 +630,6 @@ std::span<const Impl> epilogue_impls(const Problem& p) {
 
 std::string matmul_source(const Problem& p, MatmulEntry entry) {
   if (entry == MatmulEntry::gemv) return Gemv(p).best_text();
-  if (entry == MatmulEntry::few) return MatmulFew(p).best_text();
   return TileProduct(p, entry == MatmulEntry::units).best_text();
 }
 
