@@ -8,37 +8,47 @@ namespace pf {
 
 #ifdef PF_ON_DEVICE
 
-struct PagedTop {  // a NaN need not win: it reaches the result through the sum
-  static PF_DEVICE float of(float a, float b) { return fmaxf(a, b); }
-};
 // Sums are scaled again when the largest score has grown by more than this; weights stay below 2^8 then.
 constexpr float kPagedSlack = 8;
 
-// Where the 16 keys of a wave are. Lane i looks up key i % 16.
+// 16 rows of keys or of values, which a wave copies to shared memory, 8 elements at a time.
+template <class T, int kWidth>
+struct PagedRows {
+  static constexpr int kPitch = kWidth + 8, kAcross = kWidth / 8, kEach = (16 * kAcross + kWave - 1) / kWave;
+  static constexpr u32 kNone = 0xffffffffu;  // there is no such row, or no such element of a row
+  // The row of the i-th vector of this lane, and its first element.
+  static PF_DEVICE int row(int i) {
+    return kWave % kAcross == 0 ? i * (kWave / kAcross) + lane() / kAcross : (i * kWave + lane()) / kAcross % 16;
+  }
+  static PF_DEVICE int col(int i) {
+    return (kWave % kAcross == 0 ? lane() % kAcross : (i * kWave + lane()) % kAcross) * 8;
+  }
+  static PF_DEVICE bool mine(int i) { return 16 * kAcross % kWave == 0 || i * kWave + lane() < 16 * kAcross; }
+  static PF_DEVICE T* in(T* shared, int i) { return shared + row(i) * kPitch + col(i); }
+};
+// Where the 16 keys of a wave are.
+template <class T, int kWidth>
 struct PagedPlace {
-  int row;    // of the pages; -1: there is no such key
-  u64 there;  // bit i: key i is read
+  u32 from[PagedRows<T, kWidth>::kEach];  // of the lane's vectors, in units of 8 elements
+  u64 there;                              // bit i: key i is read
 };
 
-// 16 rows of keys or of values on their way to shared memory: as copies that run by themselves, or in registers.
-template <class T, int kWidth, int kPitch>
-struct PagedRows {
-  static constexpr int kAcross = kWidth / 8, kEach = (16 * kAcross + kWave - 1) / kWave;
-  InFlight<T, 8> held[kHasAsyncCopy ? 1 : kEach];
-  // rows: the head's row of the first key. All lanes of the wave must call this.
-  PF_DEVICE void fetch(T* to, const T* rows, const PagedPlace& place, i64 row_size, i64 dim) {
+// Rows on their way to shared memory: as copies that run by themselves, or in registers until put().
+template <class T, int kWidth>
+struct PagedCopy {
+  using Rows = PagedRows<T, kWidth>;
+  InFlight<T, 8> held[kHasAsyncCopy ? 1 : Rows::kEach];
+  PF_DEVICE void fetch(T* to, const T* from, const PagedPlace<T, kWidth>& place) {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int at = i * kWave + lane(), row = at / kAcross % 16, col = at % kAcross * 8;
-      const int key = from_lane(place.row, row);
-      if (16 * kAcross % kWave != 0 && at >= 16 * kAcross) continue;
-      const bool inside = key >= 0 && col < dim;
-      const T* const from = rows + (inside ? key * row_size + col : 0);
+    for (int i = 0; i < Rows::kEach; ++i) {
+      if (!Rows::mine(i)) continue;
+      const bool inside = place.from[i] != Rows::kNone;
+      const T* const vector = from + (inside ? (u64)place.from[i] * 8 : 0);
       if constexpr (kHasAsyncCopy) {
-        async_copy(to + row * kPitch + col, from, inside);
+        async_copy(Rows::in(to, i), vector, inside);
       } else {
         held[i] = InFlight<T, 8>();
-        if (inside) held[i].load(from);
+        if (inside) held[i].load(vector);
       }
     }
     async_commit();
@@ -46,10 +56,8 @@ struct PagedRows {
   PF_DEVICE void put(T* to) const {
     if constexpr (!kHasAsyncCopy) {
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const int at = i * kWave + lane(), row = at / kAcross % 16, col = at % kAcross * 8;
-        if (16 * kAcross % kWave == 0 || at < 16 * kAcross) store_vec(to + row * kPitch + col, held[i].elements);
-      }
+      for (int i = 0; i < Rows::kEach; ++i)
+        if (Rows::mine(i)) store_vec(Rows::in(to, i), held[i].elements);
     }
   }
 };
@@ -76,7 +84,10 @@ PF_DEVICE void paged_tiles(const T* q, const T* keys, const T* values, const int
   const i64 end = begin + seen.each < seen.end ? begin + seen.each : seen.end;
 
   const int* const pages = table + sequence * p.columns;
-  const i64 row_size = p.kv_heads * p.dim, mask = ((i64)1 << p.page_log2) - 1;
+  const i64 mask = ((i64)1 << p.page_log2) - 1;
+  const u32 row_units = (u32)(p.kv_heads * p.dim / 8), head_units = (u32)(kv * p.dim / 8);
+  using Rows = PagedRows<T, kWidth>;
+  // Lane i looks up the page of key i % 16. All lanes of the wave must call this.
   const auto look_up = [&](i64 base) {
     const i64 key = base + wave() * 16 + lane() % 16;
     int page = key < end ? pages[key >> p.page_log2] : -1;
@@ -84,13 +95,20 @@ PF_DEVICE void paged_tiles(const T* q, const T* keys, const T* values, const int
       if (lane() < 16) raise(p.fault, (int)p.site, kIndexOutOfRange, page, p.pages);
       page = -1;
     }
-    return PagedPlace{page < 0 ? -1 : (int)((i64)page << p.page_log2 | (key & mask)), ballot(page >= 0)};
+    PagedPlace<T, kWidth> place;
+    const u32 of_key = page < 0 ? Rows::kNone : ((u32)page << p.page_log2 | (u32)(key & mask)) * row_units + head_units;
+#pragma unroll
+    for (int i = 0; i < Rows::kEach; ++i) {
+      const u32 from = from_lane(of_key, Rows::row(i));
+      place.from[i] = from == Rows::kNone || Rows::col(i) >= p.dim ? Rows::kNone : from + (u32)Rows::col(i) / 8;
+    }
+    place.there = ballot(page >= 0);
+    return place;
   };
-  PagedRows<T, kWidth, kPitch> next_keys, next_values;
-  const T *const my_keys = keys + kv * p.dim, *const my_values = values + kv * p.dim;
-  PagedPlace now = look_up(begin);
-  next_keys.fetch(mine, my_keys, now, row_size, p.dim);
-  next_values.fetch(mine + kTile, my_values, now, row_size, p.dim);
+  PagedCopy<T, kWidth> next_keys, next_values;
+  PagedPlace<T, kWidth> now = look_up(begin);
+  next_keys.fetch(mine, keys, now);
+  next_values.fetch(mine + kTile, values, now);
 
   const T* const first_query = q + (sequence * p.heads + kv * together + head0) * p.dim;
   for (int at = (int)thread(); at < 16 * kAcross; at += kThreads) {
@@ -115,8 +133,8 @@ PF_DEVICE void paged_tiles(const T* q, const T* keys, const T* values, const int
     next_values.put(mine + kTile);
     if (more) now = look_up(base + kStep);
     if (!kHasAsyncCopy && more) {
-      next_keys.fetch(mine, my_keys, now, row_size, p.dim);
-      next_values.fetch(mine + kTile, my_values, now, row_size, p.dim);
+      next_keys.fetch(mine, keys, now);
+      next_values.fetch(mine + kTile, values, now);
     }
     async_wait<1>();
     wave_barrier();
@@ -128,7 +146,7 @@ PF_DEVICE void paged_tiles(const T* q, const T* keys, const T* values, const int
       M::fma(s, M::load_a(queries + d * 16, kPitch), M::load_b_t(mine + d * 16, kPitch));
     }
     wave_barrier();
-    if (kHasAsyncCopy && more) next_keys.fetch(mine, my_keys, now, row_size, p.dim);
+    if (kHasAsyncCopy && more) next_keys.fetch(mine, keys, now);
     else async_commit();  // an empty batch, so that async_wait counts the same
     float best[M::kRows];
 #pragma unroll
@@ -173,7 +191,7 @@ PF_DEVICE void paged_tiles(const T* q, const T* keys, const T* values, const int
       M::fma(sums[d], weights, M::load_b(mine + kTile + d * 16, kPitch));
     }
     wave_barrier();
-    if (kHasAsyncCopy && more) next_values.fetch(mine + kTile, my_values, now, row_size, p.dim);
+    if (kHasAsyncCopy && more) next_values.fetch(mine + kTile, values, now);
     else async_commit();
   }
   async_wait<0>();  // where there was no key at all
