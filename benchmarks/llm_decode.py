@@ -4,7 +4,7 @@
 The weights are random, in bfloat16, in GGUF's blocks or in 8-bit floats with a scale for each row (fp8), and so are the keys and values before the first step. For each number of texts a line
 says: milliseconds of a step (median), tokens per second, the milliseconds of it in which Python records the step, and the bytes of weights, keys
 and values that a step reads, over its time. --torch measures the same decoder as PyTorch runs it eagerly, with caches that do not grow. --chunk measures
-steps that also read a part of a long prompt. --products measures products alone, with weights that no cache holds; --profile lists the kernels of some steps.
+steps that also read a part of a long prompt, --prompts steps that read whole prompts. --products measures products alone, with weights that no cache holds; --profile lists the kernels of some steps.
 
     python benchmarks/llm_decode.py --device cuda --shape 8b --sequences 1,8,32,128 --json results.json
     python benchmarks/llm_decode.py --device cuda --shape 8b --weights Q4_K,Q8_0 --sequences 1
@@ -219,6 +219,90 @@ def measure_chunks(model, shape, kind, count, a):
     return row
 
 
+def measure_prompts(model, shape, kind, count, length, a):
+    """Steps that read `count` prompts of `length` tokens each, from their beginning to the end. The arithmetic that counts: all products of the layers, the scores and
+    sums of attention for the keys that a token sees, and the logits of each prompt's last token."""
+    layers, hidden, heads, kv_heads, head, inner, vocab = SHAPES[shape]
+    network, each = model._network, -(-length // _paged.BLOCK)
+    pages = _paged.Pages(network, count * each)
+    order = (np.random.default_rng(0).permutation(count * each) + 1).tolist()
+    ids = np.random.default_rng(1).integers(0, vocab, (count, length)).tolist()
+
+    def step():
+        parts = [_paged.Part(ids[i], 0, order[i * each:(i + 1) * each], True) for i in range(count)]
+        begin = time.perf_counter()
+        now = Step(network, pages, parts, *_paged.step_sizes(parts, count))
+        now.start(vocab)
+        now.chosen()
+        return time.perf_counter() - begin
+
+    times = [step() for _ in range(a.warmup + a.steps)][a.warmup:]
+    tokens, s = count * length, statistics.median(times)
+    operations = 2 * tokens * layers * (hidden * head * (2 * heads + 2 * kv_heads) + 3 * hidden * inner) + count * (2 * hidden * vocab + 4 * layers * heads * head * length * (length + 1) // 2)
+    row = {"program": "pyflame prompts", "shape": shape, "weights": kind, "prompts": count, "length": length, "ms": s * 1e3, "ms_least": min(times) * 1e3, "tokens_per_s": tokens / s, "TFLOP_per_s": operations / s / 1e12}
+    print(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
+    if a.profile:
+        with pf.profiler.profile() as prof:
+            step()
+        print(prof.key_averages().table(sort_by="self_device_time_total", row_limit=24), flush=True)
+    return row
+
+
+def measure_torch_prompts(shape, count, length, a):
+    """The same by PyTorch, eagerly: its products and its fastest attention for this case."""
+    import torch
+    import torch.nn.functional as F
+
+    layers, hidden, heads, kv_heads, head, inner, vocab = SHAPES[shape]
+    kind = dict(dtype=torch.bfloat16, device=a.device)
+    weight = lambda n, k: torch.randn(n, k, **kind) * 0.02  # noqa: E731
+    embedding, output, ones = torch.randn(vocab, hidden, **kind), weight(vocab, hidden), torch.ones(hidden, **kind)
+    blocks = [(weight((heads + 2 * kv_heads) * head, hidden), weight(hidden, heads * head), weight(2 * inner, hidden), weight(hidden, inner)) for _ in range(layers)]
+    keys, values = (torch.empty(layers, count, kv_heads, length, head, **kind) for _ in range(2))
+    turns = torch.arange(length, device=a.device)[:, None] * 500000.0 ** (-torch.arange(0, head, 2, device=a.device) / head)
+    cos, sin = (f(torch.cat([turns, turns], 1)).to(torch.bfloat16) for f in (torch.cos, torch.sin))
+    rotated = lambda x: x * cos + torch.cat([-x[..., head // 2:], x[..., : head // 2]], -1) * sin  # noqa: E731
+    ids = torch.randint(0, vocab, (count, length), device=a.device)
+
+    @torch.no_grad()
+    def step():
+        x = F.embedding(ids, embedding)
+        for i, (qkv, o, up, down) in enumerate(blocks):
+            y = F.rms_norm(x, (hidden,), ones, 1e-5)
+            q, k, v = F.linear(y, qkv).view(count, length, -1, head).transpose(1, 2).split([heads, kv_heads, kv_heads], 1)
+            q, k = rotated(q), rotated(k)
+            keys[i], values[i] = k, v
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            x = x + F.linear(y.transpose(1, 2).reshape(count, length, -1), o)
+            gate, more = F.linear(F.rms_norm(x, (hidden,), ones, 1e-5), up).chunk(2, -1)
+            x = x + F.linear(F.silu(gate) * more, down)
+        return F.linear(F.rms_norm(x[:, -1], (hidden,), ones, 1e-5), output).float().argmax(1)
+
+    def timed(backend):
+        from torch.nn.attention import sdpa_kernel
+        seconds = []
+        with sdpa_kernel([backend]):
+            for _ in range(a.warmup + a.steps):
+                begin = time.perf_counter()
+                step().cpu()
+                seconds.append(time.perf_counter() - begin)
+        return seconds[a.warmup:]
+
+    best = None
+    for backend in ("CUDNN_ATTENTION", "FLASH_ATTENTION"):
+        from torch.nn.attention import SDPBackend
+        try:
+            times = timed(getattr(SDPBackend, backend))
+        except RuntimeError as e:
+            print(f"torch eager, {backend}: {e}", flush=True)
+            continue
+        s = statistics.median(times)
+        row = {"program": "torch eager", "attention": backend, "shape": shape, "weights": "bfloat16", "prompts": count, "length": length, "ms": s * 1e3, "ms_least": min(times) * 1e3, "tokens_per_s": count * length / s}
+        print(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
+        best = row if best is None or row["ms"] < best["ms"] else best
+    return best
+
+
 def measure_torch(shape, count, a):
     import torch
     import torch.nn.functional as F
@@ -316,17 +400,23 @@ def main():
     p.add_argument("--torch", action="store_true", help="PyTorch, too")
     p.add_argument("--chunk", type=int, default=0, metavar="N", help="steps of N tokens that read a long prompt beside the texts that write, and nothing else")
     p.add_argument("--chunk_context", type=int, default=8192, metavar="N", help="tokens of that prompt")
+    p.add_argument("--prompts", default="", metavar="NxL", help="steps that read N prompts of L tokens, such as 8x512, and nothing else; several with commas")
     p.add_argument("--products", action="store_true", help="only products, for 1, 8 and 32 rows")
     p.add_argument("--json", help="a file for the results")
     a = p.parse_args()
     counts, rows = [int(n) for n in a.sequences.split(",")], []
     for shape in a.shape.split(","):
         _, hidden, _, _, _, inner, _ = SHAPES[shape]
+        prompts = [tuple(int(n) for n in each.split("x")) for each in a.prompts.split(",") if each]
         for kind in a.weights.split(","):
             if a.products:
                 rows += [measure_products(kind, n, *size, a.device) for size in ((2 * inner, hidden), (hidden, inner)) for n in (1, 8, 32)]
                 continue
-            model = random_model(shape, kind, a.device, 1 << (max(a.context, a.chunk and a.chunk_context) + 255).bit_length())
+            model = random_model(shape, kind, a.device, 1 << (max([a.context, a.chunk and a.chunk_context, *(n for _, n in prompts)]) + 255).bit_length())
+            if prompts:
+                rows += [measure_prompts(model, shape, kind, *each, a) for each in prompts]
+                del model
+                continue
             for count in counts:
                 if a.chunk:
                     rows.append(measure_chunks(model, shape, kind, count, a))
@@ -335,7 +425,9 @@ def main():
                 if a.engine:
                     rows += [measure_engine(model, shape, kind, count, float(t), a) for t in a.temperature.split(",")]
             del model
-        if a.torch:
+        if a.torch and prompts:
+            rows += [measure_torch_prompts(shape, *each, a) for each in prompts]
+        elif a.torch:
             rows += [measure_torch(shape, count, a) for count in counts]
     if a.json:
         info = pf.device_info(a.device)

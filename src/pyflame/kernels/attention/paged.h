@@ -40,6 +40,12 @@ PF_DEVICE float paged_load(const InFlight<PagedCode<F>, N, kWords>& x, int i) {
   if constexpr (kWords && kDecodesFloat8<F>) return decoded_float8<F>(x.words[i / 4], i % 4);
   else return paged_load(&x[i]);
 }
+struct PagedTop {  // a NaN need not win: it reaches the result through the sum
+  template <class X>
+  static PF_DEVICE X of(X a, X b) {
+    return a > b ? a : b;
+  }
+};
 PF_DEVICE float paged_none() { return float_of_bits(0xff800000u); }  // minus infinity: no key was seen
 
 // The keys of a sequence that its query sees, and the parts that they are divided into.
@@ -261,31 +267,31 @@ PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const
 template <class T, int kThreads>
 PF_DEVICE void paged_combine(const C<T>* parts, const int* lengths, T* out, const PagedAttention& p) {
   using X = C<T>;
-  constexpr int kAhead = 8;
+  constexpr int kAhead = 32;
   static_assert(kThreads >= kPagedParts);
-  PF_SHARED X tops[kPagedParts], weights[kPagedParts];
+  PF_SHARED X weights[kPagedParts], shared[kThreads];
   const i64 line = group().x, each = p.dim + 2;
   const PagedKeys seen(lengths, line / p.heads, p, false);
   const int me = (int)thread(), count = (int)seen.parts;
   const X* const from = parts + line * p.most_parts * each;
+  X x[kAhead];
+  const auto load = [&](int first, i64 d) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) x[i] = first + i < count && d < p.dim ? from[(first + i) * each + d] : (X)0;
+  };
+  load(0, me);  // on the way while the weights are computed
   const X mine = me < count ? from[me * each + p.dim] : (X)paged_none();
   const X sum_of_mine = me < count ? from[me * each + p.dim + 1] : (X)0;
-  if (me < kPagedParts) tops[me] = mine;
-  barrier();
-  X top = paged_none(), total = 0;
-  for (int i = 0; i < count; ++i) top = tops[i] > top ? tops[i] : top;
+  const X top = over_group<PagedTop, kThreads>(mine, shared);
   const X share = me < count ? paged_exp(mine - (top == (X)paged_none() ? (X)0 : top)) : (X)0;
+  if (me < kPagedParts) weights[me] = share;
+  const X total = over_group<Sum, kThreads>(share * sum_of_mine, shared);
   barrier();
-  if (me < kPagedParts) weights[me] = share, tops[me] = share * sum_of_mine;
-  barrier();
-  for (int i = 0; i < count; ++i) total += tops[i];
   const X inverse = total == 0 ? (X)0 : 1 / total;
   for (i64 d = me; d < p.dim; d += kThreads) {
     X sum = 0;
     for (int first = 0; first < count; first += kAhead) {
-      X x[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) x[i] = first + i < count ? from[(first + i) * each + d] : (X)0;
+      if (first > 0 || d != me) load(first, d);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i)
         if (first + i < count) sum = paged_fused(x[i], weights[first + i], sum);

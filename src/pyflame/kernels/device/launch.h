@@ -18,6 +18,22 @@ PF_DEVICE Index group() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
 PF_DEVICE Index groups() { return {gridDim.x, gridDim.y, gridDim.z}; }
 // Waits for all threads of the workgroup, and makes their writes to shared memory visible.
 PF_DEVICE void barrier() { __syncthreads(); }
+// Every kernel calls this before it reads or writes the device's memory. In a replay, a kernel may start before the one
+// in front of it has ended, on devices that can do that (GpuReplay::add_kernel): its workgroups are then in place when
+// the other one ends. This lets the kernel behind start, and waits until all kernels in front have ended.
+PF_DEVICE void await_earlier_kernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Has memory brought to the second-level cache, where that is possible. It may be called before await_earlier_kernels(),
+// also for memory that an earlier kernel writes: nothing is read from it here. 16 bytes or a multiple, aligned to 16.
+PF_DEVICE void bring_near(const void* p, unsigned bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#endif
+}
 // Shared memory whose size is an argument of the launch.
 template <class T>
 PF_DEVICE T* dynamic_shared() {
@@ -51,6 +67,8 @@ PF_DEVICE unsigned threads() { return emulated.threads; }
 PF_DEVICE Index group() { return {emulated.group[0], emulated.group[1], emulated.group[2]}; }
 PF_DEVICE Index groups() { return {emulated.groups[0], emulated.groups[1], emulated.groups[2]}; }
 PF_DEVICE void barrier(int line = __builtin_LINE()) { emulated_barrier(line); }
+PF_DEVICE void await_earlier_kernels() {}
+PF_DEVICE void bring_near(const void*, unsigned) {}
 template <class T>
 PF_DEVICE T* dynamic_shared() {
   return (T*)emulated.dynamic_shared;
@@ -100,3 +118,11 @@ PF_DEVICE unsigned bits_of_float(float x) {
 }
 }  // namespace pf
 #endif
+
+namespace pf {
+// A number that a function gets in the type of an argument.
+template <int kNumber>
+struct Count {
+  static constexpr int kValue = kNumber;
+};
+}  // namespace pf

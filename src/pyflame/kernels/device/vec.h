@@ -15,7 +15,8 @@ template <int N, class T>
 PF_DEVICE Vec<T, N> load_vec(const T* p) {
   return *(const Vec<T, N>*)p;
 }
-// The same for memory that this launch reads once and does not write: it should not displace anything else from the first-level cache.
+// The same for memory that this launch reads once: it should not displace anything else from the first-level cache. It is
+// volatile, because a compiler could otherwise move it before await_earlier_kernels().
 template <int N, class T>
 PF_DEVICE Vec<T, N> load_once(const T* p) {
 #if defined(__CUDA_ARCH__)
@@ -25,9 +26,9 @@ PF_DEVICE Vec<T, N> load_once(const T* p) {
       unsigned w[4];
       Vec<T, N> v;
     } b;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(b.w[0]), "=r"(b.w[1]), "=r"(b.w[2]), "=r"(b.w[3])
-        : "l"(p));
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(b.w[0]), "=r"(b.w[1]), "=r"(b.w[2]), "=r"(b.w[3])
+                 : "l"(p));
     return b.v;
   }
 #endif

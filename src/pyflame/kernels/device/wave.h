@@ -36,6 +36,19 @@ PF_DEVICE u32 word_of_lane(u32 x, int from) { return __shfl_sync(0xffffffffu, x,
 PF_DEVICE u64 ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
 #endif
 
+// Waits for all lanes of the wave, and makes their writes to shared memory visible to each other.
+PF_DEVICE void wave_barrier() {
+#if defined(PF_EMULATED_WAVE)
+  const char none = 0;
+  emulated_exchange(&none, sizeof none, 0, __builtin_LINE());
+#elif defined(__HIPCC_RTC__) || defined(__HIPCC__)
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+#else
+  __syncwarp();
+#endif
+}
+
 // A scheduling barrier: the compiler moves no instruction across it. Without it, compilers start all iterations of an
 // unrolled loop at once and run out of registers.
 PF_DEVICE void schedule_barrier() {

@@ -21,38 +21,53 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
   constexpr int kTeams = kThreads / kTeam;
   PF_SHARED T shared[kTeam > 32 ? kThreads : 1];
   const int team = (int)thread() / kTeam, me = (int)thread() % kTeam;
-  const i64 blocks = (p.n + kTeams * kLines - 1) / (kTeams * kLines);
-  const i64 split = group().x / blocks, line0 = (group().x % blocks * kTeams + team) * kLines;
+  const u32 blocks = (u32)((p.n + kTeams * kLines - 1) / (kTeams * kLines));
+  const i64 split = group().x / blocks, line0 = ((i64)(group().x % blocks) * kTeams + team) * kLines;
   const i64 begin = split * p.depth, end = begin + p.depth < p.k ? begin + p.depth : p.k;
+  constexpr int kStep = kTeam * kVec * kAhead;
+  const i64 w_depth = kVec > 1 ? 1 : p.w_depth, x_depth = kVec > 1 ? 1 : p.x_depth;
+  bool first = true;
   for (i64 z = group().y; z < p.batches; z += groups().y) {
-    const S* from_w = w + p.w_batch.at(matrix.of(z));
-    const S* from_x = x + p.x_batch.at(z);
-    T sums[kLines][kVectors] = {};
-    for (i64 k = begin + me * kVec; k < end; k += kTeam * kVec * kAhead) {
-      InFlight<S, kVec> matrix[kAhead][kLines];
+    const S* const from_x = x + p.x_batch.at(z);
+    const S* from_w[kLines];
 #pragma unroll
-      for (int h = 0; h < kAhead; ++h)
+    for (int l = 0; l < kLines; ++l)  // lines beyond the last one read it, and nobody stores them
+      from_w[l] = w + p.w_batch.at(matrix.of(z)) + (line0 + l < p.n ? line0 + l : p.n - 1) * p.w_line;
+    if (first) {
+      if constexpr (kVec * sizeof(S) == 16) {
+        const i64 count = end - begin < kStep ? end - begin : kStep;
 #pragma unroll
-        for (int l = 0; l < kLines; ++l) {
-          const i64 at = k + h * kTeam * kVec;
-          if (at < end && line0 + l < p.n) matrix[h][l].once(from_w + (line0 + l) * p.w_line + at * p.w_depth);
-        }
-#pragma unroll
-      for (int h = 0; h < kAhead; ++h) {
-        const i64 at = k + h * kTeam * kVec;
-        if (at < end) {
-#pragma unroll
-          for (int f = 0; f < kVectors; ++f) {
-            const Vec<S, kVec> v = load_vec<kVec>(from_x + f * p.x_line + at * p.x_depth);
-#pragma unroll
-            for (int l = 0; l < kLines; ++l)
-#pragma unroll
-              for (int i = 0; i < kVec; ++i)
-                sums[l][f] = multiply_add(load(&matrix[h][l][i]), load(&v.v[i]), sums[l][f]);
-          }
-        }
+        for (int l = 0; l < kLines; ++l)
+          if (me == 0 && count > 0) bring_near(from_w[l] + begin, (unsigned)(count * sizeof(S)));
       }
+      await_earlier_kernels();
+      first = false;
     }
+    T sums[kLines][kVectors] = {};
+    // kSteps steps from k on, which the end does not cut.
+    const auto steps = [&](i64 k, auto count) {
+      constexpr int kSteps = decltype(count)::kValue;
+      InFlight<S, kVec> matrix[kSteps][kLines];
+#pragma unroll
+      for (int h = 0; h < kSteps; ++h)
+#pragma unroll
+        for (int l = 0; l < kLines; ++l) matrix[h][l].once(from_w[l] + (k + h * kTeam * kVec) * w_depth);
+#pragma unroll
+      for (int h = 0; h < kSteps; ++h)
+#pragma unroll
+        for (int f = 0; f < kVectors; ++f) {
+          const Vec<S, kVec> v = load_vec<kVec>(from_x + f * p.x_line + (k + h * kTeam * kVec) * x_depth);
+#pragma unroll
+          for (int l = 0; l < kLines; ++l)
+#pragma unroll
+            for (int i = 0; i < kVec; ++i)
+              sums[l][f] = multiply_add(load(&matrix[h][l][i]), load(&v.v[i]), sums[l][f]);
+        }
+    };
+    i64 k = begin + me * kVec;
+    for (; k + (kAhead - 1) * kTeam * kVec < end; k += kStep) steps(k, Count<kAhead>());
+#pragma unroll 1
+    for (; k < end; k += kTeam * kVec) steps(k, Count<1>());
     // Every lane of the team has every sum. Each lane keeps one of them, so that `out` runs for all of them in
     // parallel.
     static_assert(kLines * kVectors <= kTeam);

@@ -239,6 +239,14 @@ PF_DEVICE void quantized_product(const u8* weight, const u8* q, const RoundedBlo
 #pragma unroll
   for (int l = 0; l < kLines; ++l)  // lines beyond the last one read it, and nobody stores them
     line[l] = weight + (line0 + l < p.outputs ? line0 + l : p.outputs - 1) * p.row_bytes;
+  if constexpr (kAligned) {  // the first numbers of the lines; the parts of a weight are apart from each other
+    constexpr int kBlock = Traits::kLarge ? 256 : 32, kMost = kTeam * kAhead * 32;
+    const i64 bytes = (p.columns < kMost ? p.columns : kMost) / kBlock * p.parts.step[0] / 16 * 16;
+#pragma unroll
+    for (int l = 0; l < kLines; ++l)
+      if (me == 0 && bytes > 0) bring_near(line[l] + p.parts.at[0], (unsigned)bytes);
+  }
+  await_earlier_kernels();
   float sums[kLines][kVectors] = {};
   for (i64 begin = me; begin < units; begin += kTeam * kAhead) {
     RawUnit<kType, kAligned> raw[kAhead][kLines];

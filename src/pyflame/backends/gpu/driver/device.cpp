@@ -47,6 +47,7 @@ Arch read_arch(const Rt& rt, int device) {
   Arch a;
   a.name = arch_name(rt, device);
   a.wave = rt.attribute(Attribute::wave_size, device);
+  a.early_kernels = rt.graph_add_edges && rt.attribute(Attribute::major, device) >= 9;
   a.compute_units = compute_units(a.name, rt.attribute(Attribute::compute_units, device));
   a.shared_bytes = rt.attribute(Attribute::shared_per_block, device);
   a.max_threads = rt.attribute(Attribute::threads_per_block, device);
@@ -107,14 +108,14 @@ void GpuDevice::allow_shared(Function f, unsigned shared_bytes) const {
           "asking for shared memory");
 }
 
-void GpuDevice::launch(Function f, std::array<unsigned, 3> grid, unsigned block, unsigned shared_bytes,
-                       void** parameters, std::span<const uint32_t> sizes) {
+void GpuDevice::launch(const Launch& l) {
   if (LaunchSink* s = sink()) [[unlikely]] {
-    s->kernel({f, grid, block, shared_bytes, parameters, sizes});
+    s->kernel(l);
     return;
   }
   enter();
-  check(rt_.launch(f, grid[0], grid[1], grid[2], block, 1, 1, shared_bytes, stream_, parameters, nullptr),
+  check(rt_.launch(l.function, l.grid[0], l.grid[1], l.grid[2], l.block, 1, 1, l.shared_bytes, stream_, l.parameters,
+                   nullptr),
         "launching a kernel");
 }
 

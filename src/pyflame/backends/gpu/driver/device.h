@@ -19,7 +19,8 @@ namespace pyflame::gpu {
 struct Arch {
   std::string name;  // "gfx942", "sm_90"
   int wave = 64, compute_units = 0, shared_bytes = 65536, max_threads = 1024;
-  int dies = 1;  // XCDs of an Instinct GPU, or of the partition of it
+  int dies = 1;                // XCDs of an Instinct GPU, or of the partition of it
+  bool early_kernels = false;  // a kernel of a graph can start before the one in front of it has ended
 };
 
 // A kernel with its grid and parameters. `sizes` has the bytes of each parameter. It may be empty; then parameters
@@ -30,6 +31,7 @@ struct Launch {
   unsigned block, shared_bytes;
   void** parameters;
   std::span<const uint32_t> sizes;
+  bool early = false;  // it may start before the kernel in front of it has ended, and waits for it
 };
 
 // Receives the launches of this thread, instead of the stream, while a replay is made.
@@ -63,8 +65,7 @@ class GpuDevice final : public DeviceMemory {
   }
   // Some devices must be told before a kernel may use more than 48 KiB of dynamic shared memory.
   void allow_shared(Function f, unsigned shared_bytes) const;
-  void launch(Function f, std::array<unsigned, 3> grid, unsigned block, unsigned shared_bytes, void** parameters,
-              std::span<const uint32_t> sizes = {});
+  void launch(const Launch& launch);
 
   void* allocate(size_t nbytes) override;
   void release(void* p) override;

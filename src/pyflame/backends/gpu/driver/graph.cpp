@@ -76,14 +76,28 @@ GpuReplay::~GpuReplay() {
   if (capture_) rt.stream_destroy(capture_);
 }
 
+// Whether a kernel may start before the node in front of it has ended. There must be one such node, a kernel. It ends after
+// all nodes in front of it, whether it awaits them or starts after them.
+bool GpuReplay::may_be_early(const Launch& l) const {
+  if (!device_.arch().early_kernels || !l.early || before_.size() != 1) return false;
+  for (auto n = nodes_.rbegin(); n != nodes_.rend(); ++n)
+    if (n->handle == before_[0]) return !n->library;
+  return false;
+}
+
 void GpuReplay::add_kernel(const Launch& l) {
   end_capture();
   Node n;
   n.function = l.function, n.grid = l.grid, n.block = l.block, n.shared_bytes = l.shared_bytes;
   n.values = values_of(l);
   KernelNode kernel;
-  device_.check(device_.rt().graph_add_kernel(&n.handle, graph_, before_.data(), before_.size(), kernel.of(device_, l)),
-                "adding a kernel to a graph");
+  const Rt& rt = device_.rt();
+  const bool early = may_be_early(l);
+  device_.check(
+      rt.graph_add_kernel(&n.handle, graph_, before_.data(), early ? 0 : before_.size(), kernel.of(device_, l)),
+      "adding a kernel to a graph");
+  if (early)
+    device_.check(rt.graph_add_edges(graph_, before_.data(), &n.handle, &kEarlyEdge, 1), "adding an edge to a graph");
   before_ = {n.handle};
   nodes_.push_back(std::move(n));
 }

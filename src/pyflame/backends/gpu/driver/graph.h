@@ -39,6 +39,7 @@ class GpuReplay final : public Replay, LaunchSink {
   void add_kernel(const Launch& launch);
   void update_kernel(const Launch& launch);
   void end_capture();
+  bool may_be_early(const Launch& launch) const;
 
   GpuDevice& device_;
   RtGraph graph_ = nullptr;

@@ -33,6 +33,10 @@ void load(DeviceType type, Loaded& out) {
   if (!out.rt.member) missing += (missing.empty() ? "" : ", ") + std::string(hip ? hip_name : cuda_name);
   PYFLAME_RT_FUNCTIONS(PYFLAME_RT_LOAD)
 #undef PYFLAME_RT_LOAD
+#define PYFLAME_RT_LOAD(member, vendor, name, parameters) \
+  if (type == vendor) out.rt.member = reinterpret_cast<Result(*) parameters>(find_symbol(library, name));
+  PYFLAME_RT_OPTIONAL_FUNCTIONS(PYFLAME_RT_LOAD)
+#undef PYFLAME_RT_LOAD
   if (hip && !find_symbol(library, kHipProperties))
     missing += (missing.empty() ? "" : ", ") + std::string(kHipProperties);
   if (!missing.empty()) {

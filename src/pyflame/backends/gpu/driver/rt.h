@@ -77,6 +77,20 @@ using Result = int;  // 0: success in both
   F(graph_launch, "hipGraphLaunch", "cuGraphLaunch", (GraphExec exec, Stream stream))                                  \
   F(graph_exec_destroy, "hipGraphExecDestroy", "cuGraphExecDestroy", (GraphExec exec))
 
+// Functions that only one vendor has; null where they are missing.
+//   member, the vendor, its name, parameters
+#define PYFLAME_RT_OPTIONAL_FUNCTIONS(F)                                            \
+  F(graph_add_edges, DeviceType::cuda, "cuGraphAddDependencies_v2", /* CUDA 12.3 */ \
+    (RtGraph graph, const GraphNode* from, const GraphNode* to, const GraphEdge* edges, size_t count))
+
+// Of an edge between two kernels of a graph.
+struct GraphEdge {  // CUgraphEdgeData
+  unsigned char from_port, to_port, type, reserved[5];
+};
+// The second kernel may start when all workgroups of the first one have said so; it waits for the first one's end by
+// itself.
+constexpr GraphEdge kEarlyEdge{1, 0, 1, {}};
+
 // HIP gives an architecture's name only in its properties, a struct whose version is part of the function's name.
 constexpr const char* kHipProperties = "hipGetDevicePropertiesR0600";
 constexpr size_t kHipPropertiesNameAt = 1160, kHipPropertiesNameBytes = 256;
@@ -133,6 +147,9 @@ struct Rt {
   void* library = nullptr;  // for functions that only one vendor has
 #define PYFLAME_RT_MEMBER(member, hip, cuda, parameters) Result(*member) parameters = nullptr;
   PYFLAME_RT_FUNCTIONS(PYFLAME_RT_MEMBER)
+#undef PYFLAME_RT_MEMBER
+#define PYFLAME_RT_MEMBER(member, vendor, name, parameters) Result(*member) parameters = nullptr;
+  PYFLAME_RT_OPTIONAL_FUNCTIONS(PYFLAME_RT_MEMBER)
 #undef PYFLAME_RT_MEMBER
 
   int attribute(Attribute which, int device) const;  // 0 if the runtime does not know it

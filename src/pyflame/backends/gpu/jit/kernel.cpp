@@ -63,7 +63,7 @@ std::string entry_of(std::string_view source) { return word_at(source, source.fi
 }  // namespace
 
 std::string kernel_source(std::initializer_list<const char*> files, unsigned threads, const std::string& body,
-                          const std::string& before, std::string name) {
+                          const std::string& before, std::string name, Start start) {
   std::string source;
   for (const char* file :
        {"device/launch.h", "device/scalar.h", "device/wave.h", "device/vec.h", "device/fault.h", "device/view.h"})
@@ -79,7 +79,9 @@ std::string kernel_source(std::initializer_list<const char*> files, unsigned thr
     for (const char* file : {"device/special_fits.h", "device/special.h"})
       source += fmt::format("{}{}\"\n", kSourceLine, file);
   if (name.empty()) name = last_call(body);
-  return source + fmt::format("\n{}\n{}{}) pf_{}{}\n", before, kEntry, threads, name, body);
+  const size_t begin = body.find('{') + 1;  // of the statements
+  return source + fmt::format("\n{}\n{}{}) pf_{}{}{}{}\n", before, kEntry, threads, name, body.substr(0, begin),
+                              start == Start::awaits ? " pf::await_earlier_kernels();" : "", body.substr(begin));
 }
 
 namespace {
@@ -88,8 +90,8 @@ thread_local KernelTexts* texts = nullptr;
 KernelTexts::KernelTexts() : outer_(std::exchange(texts, this)) {}
 KernelTexts::~KernelTexts() { texts = outer_; }
 
-Kernel::Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes)
-    : type_(type), threads_(threads), shared_bytes_(shared_bytes), source_(std::move(source)) {
+Kernel::Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes, bool early)
+    : type_(type), threads_(threads), shared_bytes_(shared_bytes), early_(early), source_(std::move(source)) {
   if (texts) texts->all_.push_back(whole_source(source_));
   if (count_devices(type) == 0) return;
   arch_ = arch_of(type, 0).name;  // the devices of a machine usually have the same one
@@ -116,7 +118,7 @@ void Kernel::run(int device_index, std::array<unsigned, 3> grid, void** paramete
     d.allow_shared(function_, shared_bytes_);
     device_ = device_index;
   }
-  d.launch(function_, grid, threads_, shared_bytes_, parameters, sizes);
+  d.launch({function_, grid, threads_, shared_bytes_, parameters, sizes, early_});
 }
 
 }  // namespace pyflame::gpu

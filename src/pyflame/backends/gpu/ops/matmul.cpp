@@ -206,7 +206,7 @@ class OwnProduct : public Executable {
   }
   // The kernel that calls `call`, whose last argument is `out`. swapped: (line, vector) are (col, row).
   std::string source(std::initializer_list<const char*> files, unsigned threads, const std::string& shape,
-                     const std::string& call, bool swapped, bool many = false) const {
+                     const std::string& call, bool swapped, bool many = false, Start start = Start::awaits) const {
     std::string out, parameters;
     if (splits_ > 1) {
       out = fmt::format(
@@ -222,7 +222,8 @@ class OwnProduct : public Executable {
     }
     return kernel_source(files, threads,
                          fmt::format("(const {0}* a, const {0}* b, {1} p{2}) {{ {3} {4}; }}", stored_, "pf::" + shape,
-                                     parameters, out, call));
+                                     parameters, out, call),
+                         "", "", start);
   }
   std::string finish_source() const {
     return kernel_source(
@@ -388,6 +389,8 @@ class TileProduct final : public OwnProduct {
 // With more vectors, this kernel reads the matrix more slowly than tiles do (measured on an H100 for 16-bit floats: 8
 // vectors against 16 rows).
 constexpr int64_t kMostVectors = 4;
+// Bytes of a matrix of 16-bit floats up to which this kernel is faster than a library for one or two vectors.
+constexpr double kSmallMatrix = 64 << 20;
 
 class Gemv final : public OwnProduct {
  public:
@@ -414,42 +417,44 @@ class Gemv final : public OwnProduct {
     if (shape_.n * few_ * shape_.batches == 0) return;
     const void *w = ctx.bindings[swapped_ ? b_ : a_], *x = ctx.bindings[swapped_ ? a_ : b_];
     const bool v = vectors_ && aligned(w) && (!along_ || aligned(x));
-    const int64_t blocks = ceil_div(shape_.n, along_ ? kGroupThreads / team_ * lines_ : team_ * (v ? vec_ : 1));
+    const int64_t blocks = ceil_div(shape_.n, along_ ? threads_ / team_ * lines_ : team_ * (v ? vec_ : 1));
     launch(kernel(v), ctx, w, x, shape_, tile_grid(blocks * splits_, shape_.batches));
   }
   std::string text(bool v) const {
     const std::string call = along_ ? fmt::format("pf::gemv_along<{}, {}, {}, {}, {}, {}, {}>(a, b, p, out)", stored_,
-                                                  few_, team_, lines_, ahead_, kGroupThreads, v ? vec_ : 1)
+                                                  few_, team_, lines_, ahead_, threads_, v ? vec_ : 1)
                                     : fmt::format("pf::gemv_across<{}, {}, {}, {}, {}>(a, b, p, out)", stored_, few_,
                                                   team_, kGroupThreads, v ? vec_ : 1);
-    return source({"matmul/tile.h", "matmul/gemv.h"}, kGroupThreads, "GemvShape", call, swapped_);
+    return source({"matmul/tile.h", "matmul/gemv.h"}, threads_, "GemvShape", call, swapped_, false,
+                  along_ ? Start::itself : Start::awaits);
   }
   std::string best_text() const { return text(vectors_); }
 
  private:
   Kernel& kernel(bool v) {
     std::optional<Kernel>& k = kernels_[v ? 1 : 0];
-    if (!k) k.emplace(type_, kGroupThreads, text(v));
+    if (!k) k.emplace(type_, threads_, text(v));
     return *k;
   }
   // The number of threads that share a line (or own adjacent lines), and whether the sum is split among workgroups.
   void plan() {
     const int64_t outputs = shape_.n * shape_.batches;
-    int64_t groups = 0, step = 0;
     if (along_) {
       const bool many = outputs >= kEnough * 8;  // one line per team fills the GPU
       team_ = many ? 32 : kGroupThreads;
+      if (many) threads_ = kGroupThreads / 2;
       lines_ = (few_ > 1 || vec_ > 4) && outputs >= kEnough * 32 ? 2 : 1;
-      ahead_ = std::clamp<int64_t>(ceil_div(shape_.k, team_ * vec_), 1, lines_ == 1 ? 4 : 3);
-      groups = ceil_div(outputs * team_, kGroupThreads * lines_);
-      step = team_ * vec_ * ahead_;
+      ahead_ = std::clamp<int64_t>(ceil_div(shape_.k, team_ * vec_), 1, few_ > 1 && lines_ > 1 ? 3 : 4);
+      split(ceil_div(outputs * team_, threads_ * lines_), team_ * vec_ * ahead_);
     } else {
       const int64_t vec = vectors_ ? vec_ : 1;
       team_ = 4;
       while (team_ < 32 && outputs / (team_ * 2 * vec) >= kEnough * 2) team_ *= 2;
-      groups = ceil_div(outputs, team_ * vec);
-      step = kGroupThreads / team_ * 4;
+      split(ceil_div(outputs, team_ * vec), kGroupThreads / team_ * 4);
     }
+  }
+  // Divides the sum among workgroups, if there are few of them. step: the depth that a workgroup covers at once.
+  void split(int64_t groups, int64_t step) {
     const int64_t steps = ceil_div(std::max<int64_t>(shape_.k, 1), step);
     const int64_t wanted =
         std::clamp<int64_t>(kEnough / std::max<int64_t>(groups, 1), 1, std::max<int64_t>(1, steps / 4));
@@ -459,6 +464,7 @@ class Gemv final : public OwnProduct {
   }
   bool swapped_ = false, along_ = false, vectors_ = false;
   int64_t few_ = 1, team_ = 32, lines_ = 1, ahead_ = 1;
+  unsigned threads_ = kGroupThreads;
   pf::GemvShape shape_{};
   std::array<std::optional<Kernel>, 2> kernels_;
 };
@@ -468,9 +474,10 @@ Refusal accepts_gemv(const Problem& p) {
   const Product g(p.root());
   const int64_t few = std::min(g.m, g.n);
   if (few > kMostVectors) return fmt::format("takes a matrix times up to {} vectors; got {}", kMostVectors, few);
-  // Measured on an H100: libraries read 16-bit matrices at full memory speed for any number of vectors, and wider types
-  // from 3 vectors on.
-  const int64_t most = dtype_size(g.dtype) > 2 ? 2 : library_refuses_epilogue(p) ? 2 : 0;
+  // Measured on an H100 and an H200: libraries read large 16-bit matrices at full memory speed for any number of vectors,
+  // and wider types from 3 vectors on.
+  const double matrix = g.bytes() - static_cast<double>(few * g.k * dtype_size(g.dtype));
+  const int64_t most = dtype_size(g.dtype) > 2 || matrix <= kSmallMatrix || library_refuses_epilogue(p) ? 2 : 0;
   if (few > most && !library_refuses(p, g))
     return fmt::format("is slower than the library for more than {} vectors; got {}", most, few);
   const bool b = g.m <= g.n;

@@ -148,7 +148,8 @@ Refusal accept_tiles(const Problem& p) {
   if (has_scales(p.root())) return "takes keys of the queries' dtype";
   if (q.shape[2] % 8 != 0 || q.shape[2] > kMostPagedWidth)
     return fmt::format("takes head sizes that are multiples of 8, up to {}", kMostPagedWidth);
-  if (keys.shape[0] * keys.shape[1] >= int64_t{1} << 31) return "has more than 2^31 keys";
+  if (keys.shape[0] * keys.shape[1] * keys.shape[2] * q.shape[2] / 8 >= int64_t{1} << 32)
+    return "the pages have more than 2^35 elements";
   if (!has_matrix_units(device(p.graph.device.type, p.graph.device.index).arch().name))
     return "the GPU has no matrix cores";
   return std::nullopt;

@@ -52,8 +52,9 @@ class Blocks : public Executable {
   }
   bool aligned_parts(const RunContext& ctx) const { return attrs_.rows != 0 && aligned(ctx.bindings[weight_.binding]); }
   virtual std::string text(bool aligned_parts) const = 0;
-  std::string source(const std::string& body) const {
-    return kernel_source({"device/dot4.h", "device/permute.h", "quantized/blocks.h"}, kGroupThreads, body);
+  std::string source(const std::string& body, Start start = Start::awaits) const {
+    return kernel_source({"device/dot4.h", "device/permute.h", "quantized/blocks.h"}, kGroupThreads, body, "", "",
+                         start);
   }
 
   Operand weight_;
@@ -112,10 +113,10 @@ class Products final : public Blocks {
         fmt::format("pf::quantized_product<{}, {}, {}, {}, {}, {}, {}, {}>", stored_type(y_.dtype), attrs_.type,
                     aligned_parts, together_, lines_, ahead_, kShortRowThreads, kGroupThreads);
     if (groups_ == 0)
-      return source(
-          fmt::format("(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, "
-                      "pf::Quantized p) {{ {1}(weight, q, blocks, y, p); }}",
-                      stored_type(y_.dtype), product));
+      return source(fmt::format("(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, "
+                                "pf::Quantized p) {{ {1}(weight, q, blocks, y, p); }}",
+                                stored_type(y_.dtype), product),
+                    Start::itself);
     return kernel_source(
         {"device/dot4.h", "device/groups.h", "device/permute.h", "quantized/blocks.h"}, kGroupThreads,
         fmt::format("(const pf::u8* weight, const pf::u8* q, const pf::RoundedBlock* blocks, {0}* y, pf::Quantized p, "

@@ -55,8 +55,8 @@ class UserKernelRun final : public Executable {
     kernel_.emplace(p.graph.device.type, spec_.threads,
                     kernel_source({}, spec_.threads,
                                   fmt::format("({}) {{\n{}{}}}\n", parameters, before, from_user(spec_.body, "")),
-                                  kNames + from_user(spec_.header, " (header)"), spec_.name),
-                    static_cast<unsigned>(attrs_.shared));
+                                  kNames + from_user(spec_.header, " (header)"), spec_.name, Start::after),
+                    static_cast<unsigned>(attrs_.shared), false);
   }
 
   void run(const RunContext& ctx) override {
