@@ -209,7 +209,7 @@ void product_of_8_bits(SmallStep& s) {
   const Operand scale = s.input(DType::float32, {1});
   s.change(scale, [](const Dims&, double) { return 0x1p-12; });
   s.node(OpId::scaled_mm, {s.codes({48, 64}), s.codes({64, 48}, {1, 64}), scale, scale}, {48, 48},
-         ScaledAttrs{kFormat, kFormat});
+         ScaledAttrs{kFormat, kFormat, 0});
 }
 
 void with_epilogue(SmallStep& s, DType d) {
@@ -510,7 +510,7 @@ TEST(SamplesOfADevice, ProductsWithManyLines) {
         const Operand scale = s.input(DType::float32, {1});
         constexpr auto kFormat = static_cast<int64_t>(DType::float8_e4m3fn);
         s.node(OpId::scaled_mm, {s.codes({300, 8}), s.codes({8, 300}, strides), scale, scale}, {300, 300},
-               ScaledAttrs{kFormat, kFormat});
+               ScaledAttrs{kFormat, kFormat, 0});
       } else {
         s.node(OpId::matmul, {s.input(d, {300, 8}), s.input(d, {8, 300}, strides)}, {300, 300}, MatmulAttrs{});
       }

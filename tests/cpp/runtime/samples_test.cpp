@@ -57,7 +57,7 @@ TEST(Samples, ProductsOf8BitFloats) {
   SmallStep s;
   const Operand a = s.codes({40, 200}), b = s.codes({200, 50}, {1, 200}), one = s.input(DType::float32, {1}),
                 other = s.input(DType::float32, {1});
-  s.node(OpId::scaled_mm, {a, b, one, other}, {40, 50}, ScaledAttrs{kFormat, kFormat});
+  s.node(OpId::scaled_mm, {a, b, one, other}, {40, 50}, ScaledAttrs{kFormat, kFormat, 0});
   const auto sample = s.sample();
   EXPECT_EQ(sample.size(), 256U);
   expect_wrong_places_found(s, sample);

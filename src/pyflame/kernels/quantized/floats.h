@@ -89,6 +89,13 @@ PF_DEVICE void float_product(const u8* weight, const S* x, const FloatRows& p, c
 #pragma unroll
   for (int l = 0; l < kLines; ++l)  // lines beyond the last one read it, and nobody stores them
     line[l] = weight + (line0 + l < p.outputs ? line0 + l : p.outputs - 1) * p.row_bytes;
+  if constexpr (kAligned) {  // the first codes of the lines
+    constexpr int kMost = kTeam * kAhead * kCodes;
+#pragma unroll
+    for (int l = 0; l < kLines; ++l)
+      if (me == 0) bring_near(line[l], (unsigned)(p.columns < kMost ? p.columns : kMost));
+  }
+  await_earlier_kernels();
   float sums[kLines][kVectors] = {};
   u32 nan[kLines] = {};
   for (i64 begin = me; begin < units; begin += kTeam * kAhead) {

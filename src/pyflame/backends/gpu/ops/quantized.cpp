@@ -221,7 +221,8 @@ class FloatProducts final : public Executable {
     if (groups_ == 0)
       return kernel_source(
           {"device/float8.h", "quantized/floats.h"}, kGroupThreads,
-          fmt::format("({}{}) {{ {} {}(weight, x, p, out); }}", parameters, output_.parameters(), out, product));
+          fmt::format("({}{}) {{ {} {}(weight, x, p, out); }}", parameters, output_.parameters(), out, product), "", "",
+          Start::itself);
     return kernel_source(
         {"device/float8.h", "device/groups.h", "quantized/floats.h"}, kGroupThreads,
         fmt::format(
