@@ -39,7 +39,7 @@ TEST(GpuOps, EveryOpHasAnImplementation) {
 
 // The function of kernels/ that a kernel is.
 std::string function_of(const std::string& text) {
-  static const std::regex call(R"([{;] (?:return )?pf::(?!await_earlier_kernels)(\w+)[<(])");
+  static const std::regex call(R"(\{ (?:pf::await_earlier_kernels\(\); )?(?:return )?pf::(?!await_)(\w+)[<(])");
   const size_t body = text.rfind("PF_KERNEL(");
   std::smatch found;
   const std::string kernel = text.substr(body);

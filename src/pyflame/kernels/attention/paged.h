@@ -267,7 +267,7 @@ PF_DEVICE void paged_attention(const T* q, const S* keys, const S* values, const
 template <class T, int kThreads>
 PF_DEVICE void paged_combine(const C<T>* parts, const int* lengths, T* out, const PagedAttention& p) {
   using X = C<T>;
-  constexpr int kAhead = 32;
+  constexpr int kAhead = 8;
   static_assert(kThreads >= kPagedParts);
   PF_SHARED X weights[kPagedParts], shared[kThreads];
   const i64 line = group().x, each = p.dim + 2;
@@ -290,11 +290,15 @@ PF_DEVICE void paged_combine(const C<T>* parts, const int* lengths, T* out, cons
   const X inverse = total == 0 ? (X)0 : 1 / total;
   for (i64 d = me; d < p.dim; d += kThreads) {
     X sum = 0;
+    if (d != me) load(0, d);
     for (int first = 0; first < count; first += kAhead) {
-      if (first > 0 || d != me) load(first, d);
+      X now[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) now[i] = x[i];
+      load(first + kAhead, d);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i)
-        if (first + i < count) sum = paged_fused(x[i], weights[first + i], sum);
+        if (first + i < count) sum = paged_fused(now[i], weights[first + i], sum);
     }
     store(out + line * p.dim + d, sum * inverse);
   }

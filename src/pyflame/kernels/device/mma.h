@@ -210,6 +210,34 @@ struct Mma {
   }
 };
 
+// Products whose operands come straight from memory. Along the sum the elements are in an order of their own, which is
+// the same in both operands: a lane has kEach times 8 adjacent ones of each of its lines. kLanes: how many lanes share a
+// line, of which this one is number part().
+template <class T>
+struct DirectMma {
+  static constexpr int kEach = kLineDepth == 16 ? 2 : 1, kA = 1,
+                       kB = 1;  // kA, kB: the lines of an operand that a lane has
+  static constexpr int kLanes = kLineDepth == 16 ? 1 : kWave / 16;
+  struct A {
+    InFlight<T, 8> v[1][kEach];
+  };
+  using B = A;
+  static PF_DEVICE int line(int) { return lane() % 16; }
+  static PF_DEVICE int part() { return kLineDepth == 16 ? 0 : lane() / 16; }
+  // Only the first kCols columns of the result are needed.
+  template <int kCols>
+  static PF_DEVICE void fma(typename Mma<T>::C& c, const A& a, const B& b) {
+#pragma unroll
+    for (int s = 0; s < 4 * kEach; s += kLineWords) {
+      Line x, y;
+#pragma unroll
+      for (int i = 0; i < kLineWords; ++i)
+        x.w[i] = a.v[0][(s + i) / 4].words[(s + i) % 4], y.w[i] = b.v[0][(s + i) / 4].words[(s + i) % 4];
+      Mma<T>::fma(c, x, y);
+    }
+  }
+};
+
 #elif defined(PF_MATRIX_SYNC)
 // --- NVIDIA's m16n8k16, two instructions per tile. Lane l holds the rows l / 4 and l / 4 + 8 of A, and the columns l /
 // 4 and l / 4 + 8 of B. Columns of the result, and k, are 2 (l % 4) + {0, 1} and the same + 8.
@@ -297,6 +325,26 @@ struct Mma {
       }
     }
     return f;
+  }
+};
+
+template <class T>
+struct DirectMma {
+  static constexpr int kEach = 1, kA = 2, kB = 2, kLanes = 4;
+  struct A {
+    InFlight<T, 8> v[2][1];
+  };
+  using B = A;
+  static PF_DEVICE int line(int i) { return lane() / 4 + 8 * i; }
+  static PF_DEVICE int part() { return lane() % 4; }
+  template <int kCols>
+  static PF_DEVICE void fma(typename Mma<T>::C& c, const A& a, const B& b) {
+#pragma unroll
+    for (int s = 0; s < 4; s += 2) {
+      const u32 x[4] = {a.v[0][0].words[s], a.v[1][0].words[s], a.v[0][0].words[s + 1], a.v[1][0].words[s + 1]};
+      SyncInstruction<T>::of(c.v, x, b.v[0][0].words[s], b.v[0][0].words[s + 1]);
+      if constexpr (kCols > 8) SyncInstruction<T>::of(c.v + 4, x, b.v[1][0].words[s], b.v[1][0].words[s + 1]);
+    }
   }
 };
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "pyflame/backends/gpu/driver/arch.h"
+#include "pyflame/backends/gpu/driver/device.h"
 #include "pyflame/backends/gpu/jit/kernel.h"
 #include "pyflame/backends/gpu/ops/gemm.h"
 #include "pyflame/backends/gpu/ops/impls.h"
@@ -165,6 +167,11 @@ pf::FloatRows float_rows(const Float8Rows& s, int64_t outputs) {
   return p;
 }
 
+// Whether device/mma.h has matrix instructions for the device; a kernel's text is also made where there is none.
+bool has_instructions(Device d) {
+  return count_devices(d.type) == 0 || has_matrix_units(arch_of(d.type, d.index).name);
+}
+
 // Multiplies rows of x with rows of 8-bit floats: the same for all rows, or with `ends` those of a row's group.
 class FloatProducts final : public Executable {
  public:
@@ -181,6 +188,8 @@ class FloatProducts final : public Executable {
     together_ = ends ? 1 : std::min<int64_t>(shape_.rows, kMostTogether);
     if (shape_.outputs >= 1024) lines_ = 2;  // of fewer lines, two for each team would leave most of the device idle
     ahead_ = std::max<int64_t>(1, 8 / (lines_ * together_));
+    units_ = !ends && shape_.rows >= kFewestUnitRows && dtype_size(x_.dtype) == 2 && has_instructions(p.graph.device) &&
+             (shape_.group >= shape_.columns || shape_.group % kFloatStep == 0);
     adjacent_ = (shape_.columns == 1 || shape_.x_column == 1) &&
                 (shape_.rows == 1 || shape_.x_row * static_cast<int64_t>(dtype_size(x_.dtype)) % kAlignment == 0);
     kernel(adjacent_);
@@ -188,6 +197,7 @@ class FloatProducts final : public Executable {
   void run(const RunContext& ctx) override {
     const void* weight = ctx.bindings[weight_.binding];
     const void* x = ctx.bindings[x_.binding];
+    const bool aligned_rows = adjacent_ && aligned(weight) && aligned(x);
     const void* ends = groups_ != 0 ? ctx.bindings[ends_] : nullptr;
     const int groups = static_cast<int>(groups_);
     const auto fault = fault_of(ctx);
@@ -196,22 +206,37 @@ class FloatProducts final : public Executable {
     arguments_.add(weight), arguments_.add(x), arguments_.add(shape_);
     if (groups_ != 0) arguments_.add(ends), arguments_.add(groups), arguments_.add(fault), arguments_.add(ctx.site);
     output_.append(arguments_, ctx);
-    kernel(adjacent_ && aligned(weight) && aligned(x))
-        .run(ctx.device,
-             {static_cast<unsigned>(ceil_div(shape_.outputs, each)),
-              static_cast<unsigned>(ceil_div(shape_.rows, together_)), 1},
-             arguments_.pointers.data(), arguments_.sizes);
+    const std::array<unsigned, 3> grid =
+        units_ && aligned_rows ? std::array<unsigned, 3>{static_cast<unsigned>(ceil_div(shape_.outputs, 16)),
+                                                         static_cast<unsigned>(ceil_div(shape_.rows, unit_rows())), 1}
+                               : std::array<unsigned, 3>{static_cast<unsigned>(ceil_div(shape_.outputs, each)),
+                                                         static_cast<unsigned>(ceil_div(shape_.rows, together_)), 1};
+    kernel(aligned_rows).run(ctx.device, grid, arguments_.pointers.data(), arguments_.sizes);
   }
 
  private:
-  static constexpr int64_t kAlignment = 16;
+  // Of fewer rows, products without matrix cores read the weights as fast.
+  static constexpr int64_t kAlignment = 16, kFewestUnitRows = 3, kFloatStep = 64;  // kFloatStep: as in float_units.h
 
   Kernel& kernel(bool aligned_rows) {
     std::optional<Kernel>& k = kernels_[aligned_rows ? 1 : 0];
     if (!k) k.emplace(type_, kGroupThreads, text(aligned_rows));
     return *k;
   }
+  // The rows of x that a workgroup has on matrix cores.
+  int64_t unit_rows() const { return shape_.rows <= 8 ? 8 : shape_.rows <= 16 ? 16 : 32; }
+  std::string units_text() const {
+    return kernel_source(
+        {"device/mma.h", "device/float8.h", "quantized/floats.h", "quantized/float_units.h"}, kGroupThreads,
+        fmt::format(
+            "(const pf::u8* weight, const {0}* x, pf::FloatRows p{1}) {{ {2} pf::float_units<{0}, pf::{3}, {4}, {5}, "
+            "{6}, 8, {7}>(weight, x, p, out); }}",
+            stored_type(y_.dtype), output_.parameters(), output_.text(false), dtype_name(form_.dtype),
+            shape_.group >= shape_.columns, unit_rows(), shape_.rows > 16 ? 1 : 2, kGroupThreads),
+        "", "", Start::itself);
+  }
   std::string text(bool aligned_rows) const {
+    if (units_ && aligned_rows) return units_text();
     const std::string product = fmt::format(
         "pf::float_product<{}, pf::{}, {}, {}, {}, {}, {}, {}, {}>", stored_type(y_.dtype), dtype_name(form_.dtype),
         shape_.group >= shape_.columns, aligned_rows, together_, lines_, ahead_, kShortRowThreads, kGroupThreads);
@@ -242,6 +267,7 @@ class FloatProducts final : public Executable {
   BindingId ends_{};
   int64_t groups_ = 0;  // 0: all rows have the same weights
   int64_t together_ = 1, lines_ = 1, ahead_ = 1;
+  bool units_ = false;     // on matrix cores
   bool adjacent_ = false;  // whether vectors of 16 bytes of x are aligned where x is
   std::optional<Kernel> kernels_[2];
 };
