@@ -187,6 +187,27 @@ def test_products_with_8_bit_floats_are_exact_up_to_float32(name, rows):
     np.testing.assert_allclose(pf.decode_blocks(pf.tensor(w).to(DEVICE), name).cpu().numpy(), exact, rtol=1e-6)
 
 
+@pytest.mark.parametrize("rows", (3, 8, 9, 17, 32))
+@pytest.mark.parametrize("bits", (4, 5))
+@pytest.mark.parametrize("group", (None, 64, 32))
+@pytest.mark.parametrize("dtype, rounding", [(pf.bfloat16, 2**-8), (pf.float16, 2**-11)])
+def test_products_of_16_bits_with_8_bit_floats(dtype, rounding, group, bits, rows):
+    """On GPUs they run on matrix cores, except with a scale of 32 columns. Only the result is rounded. NaN stays in the results of its own row of weights."""
+    outputs, columns, values = 37, 336, values_of_codes(bits)
+    codes = RANDOM.choice(np.flatnonzero(np.isfinite(values)), (outputs, columns)).astype(np.uint8)
+    codes[5, 7] = 0x7F
+    scales = RANDOM.uniform(-0.02, 0.02, (outputs, -(-columns // (group or columns))))
+    w = rows_of_floats(codes, scales)
+    exact = values[codes] * np.repeat(np.float32(scales).astype(np.float64), group or columns, 1)[:, :columns]
+    x = pf.tensor(numbers(rows, columns)).to(dtype)
+    y = pf.quantized_linear(x.to(DEVICE), pf.tensor(w).to(DEVICE), f"F8_E{bits}M{7 - bits}" + (f":{group}" if group else "")).cpu().float().numpy()
+    x = x.float().numpy().astype(np.float64)
+    assert np.isnan(y[:, 5]).all()
+    whole = np.arange(outputs) != 5
+    want, size = x @ exact[whole].T, np.abs(x) @ np.abs(exact[whole]).T
+    assert (np.abs(y[:, whole] - want) <= rounding * np.abs(want) + 1e-5 * size).all()
+
+
 @pytest.mark.parametrize("name", FLOATS)
 def test_rows_of_8_bit_floats_do_not_depend_on_their_number(name):
     w, x = random_floats(name, RANDOM, 40, 160), numbers(19, 160)
