@@ -55,7 +55,8 @@ class Dump {
       std::string stem = texts.size() > 1 ? name + "_" + function_of(text) : name;
       stem += "_" + std::string(dtype_name(dtype));
       const int before = count_[stem]++;
-      write_text(before ? fmt::format("{}_{}", stem, before) : stem, text);
+      const bool units = text.find("pf::float_units<") != text.npos;  // only for GPUs with matrix cores
+      write_text(before ? fmt::format("{}_{}", stem, before) : stem, units ? by_matrix_units(text, "") : text);
     }
   }
 

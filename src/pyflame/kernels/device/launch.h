@@ -18,12 +18,20 @@ PF_DEVICE Index group() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
 PF_DEVICE Index groups() { return {gridDim.x, gridDim.y, gridDim.z}; }
 // Waits for all threads of the workgroup, and makes their writes to shared memory visible.
 PF_DEVICE void barrier() { __syncthreads(); }
-// Every kernel calls this before it reads or writes the device's memory. In a replay, a kernel may start before the one
-// in front of it has ended, on devices that can do that (GpuReplay::add_kernel): its workgroups are then in place when
-// the other one ends. This lets the kernel behind start, and waits until all kernels in front have ended.
-PF_DEVICE void await_earlier_kernels() {
+// In a replay, a kernel may start before the one in front of it has ended, on devices that can do that
+// (GpuReplay::add_kernel): its workgroups are then in place when the other one ends. A kernel with many workgroups calls
+// let_later_kernels_start() towards its end: those of the kernel behind would otherwise fill the places that are left, and
+// be distributed unevenly.
+PF_DEVICE void let_later_kernels_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+// Every kernel calls this before it reads or writes the device's memory. It waits until all kernels in front have ended.
+PF_DEVICE void await_earlier_kernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  constexpr unsigned kFewGroups = 64;  // they leave most of a device to the kernel behind
+  if (gridDim.x * gridDim.y * gridDim.z <= kFewGroups) let_later_kernels_start();
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
@@ -67,6 +75,7 @@ PF_DEVICE unsigned threads() { return emulated.threads; }
 PF_DEVICE Index group() { return {emulated.group[0], emulated.group[1], emulated.group[2]}; }
 PF_DEVICE Index groups() { return {emulated.groups[0], emulated.groups[1], emulated.groups[2]}; }
 PF_DEVICE void barrier(int line = __builtin_LINE()) { emulated_barrier(line); }
+PF_DEVICE void let_later_kernels_start() {}
 PF_DEVICE void await_earlier_kernels() {}
 PF_DEVICE void bring_near(const void*, unsigned) {}
 template <class T>

@@ -68,6 +68,7 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
     for (; k + (kAhead - 1) * kTeam * kVec < end; k += kStep) steps(k, Count<kAhead>());
 #pragma unroll 1
     for (; k < end; k += kTeam * kVec) steps(k, Count<1>());
+    let_later_kernels_start();
     // Every lane of the team has every sum. Each lane keeps one of them, so that `out` runs for all of them in
     // parallel.
     static_assert(kLines * kVectors <= kTeam);

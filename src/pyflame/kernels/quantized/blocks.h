@@ -286,6 +286,7 @@ PF_DEVICE void quantized_product(const u8* weight, const u8* q, const RoundedBlo
       }
     }
   }
+  let_later_kernels_start();
   // Every lane of the team has every sum. Each lane stores one of them.
   static_assert(kLines * kVectors <= kTeam);
   float mine = 0;

@@ -134,6 +134,7 @@ PF_DEVICE void float_units(const u8* weight, const S* x, const FloatRows& p, con
         if (vector < kVectors) parts[(slice * kVectors + vector) * kLines + line] = sums[t].v[e];
       }
   }
+  let_later_kernels_start();
   barrier();
 #pragma unroll 1
   for (int e = (int)thread(); e < kVectors * kLines; e += kThreads) {

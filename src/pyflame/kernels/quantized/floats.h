@@ -135,6 +135,7 @@ PF_DEVICE void float_product(const u8* weight, const S* x, const FloatRows& p, c
       }
     }
   }
+  let_later_kernels_start();
   // Every lane of the team has every sum. Each lane stores one of them.
   static_assert(kLines * kVectors <= kTeam);
   float mine = 0;

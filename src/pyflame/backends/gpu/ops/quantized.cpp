@@ -187,7 +187,7 @@ class FloatProducts final : public Executable {
     shape_.rows = x_.shape[0], shape_.x_row = x_.strides[0], shape_.x_column = x_.strides[1];
     together_ = ends ? 1 : std::min<int64_t>(shape_.rows, kMostTogether);
     if (shape_.outputs >= 1024) lines_ = 2;  // of fewer lines, two for each team would leave most of the device idle
-    ahead_ = std::max<int64_t>(1, 8 / (lines_ * together_));
+    ahead_ = together_ == 1 ? 2 : std::max<int64_t>(1, 8 / (lines_ * together_));
     units_ = !ends && shape_.rows >= kFewestUnitRows && dtype_size(x_.dtype) == 2 && has_instructions(p.graph.device) &&
              (shape_.group >= shape_.columns || shape_.group % kFloatStep == 0);
     adjacent_ = (shape_.columns == 1 || shape_.x_column == 1) &&
