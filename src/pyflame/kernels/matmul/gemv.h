@@ -60,8 +60,7 @@ PF_DEVICE void gemv_along(const S* w, const S* x, const GemvShape& p, const Out&
 #pragma unroll
           for (int l = 0; l < kLines; ++l)
 #pragma unroll
-            for (int i = 0; i < kVec; ++i)
-              sums[l][f] = multiply_add(load(&matrix[h][l][i]), load(&v.v[i]), sums[l][f]);
+            for (int i = 0; i < kVec; ++i) sums[l][f] = multiply_add(load(&matrix[h][l][i]), load(&v.v[i]), sums[l][f]);
         }
     };
     i64 k = begin + me * kVec;
