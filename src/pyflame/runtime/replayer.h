@@ -81,12 +81,13 @@ class Replayer {
   void restore(const Frame& frame, bool garbage);
   bool same_outputs(const Frame& frame);
   bool replays_right(Graph& g, const Frame& frame);
-  double time_graph(Graph& g, const Frame& frame);
+  double time_graph(Graph& g, const Frame& frame, int times);
 
   enum class State { Counting, On, Off } state_ = State::Counting;
   std::string why_;  // Off
   int runs_ = 0;
-  double launch_us_ = 1e30, replay_us_ = 1e30;
+  double launch_us_ = 1e30, replay_us_ = 1e30;  // of the host
+  double device_us_ = 0;                        // from the launch of a graph to its end
   uint64_t replays_ = 0, builds_ = 0, updates_ = 0, moves_ = 0;
   int measured_ = 0;
   bool branches_ = true;  // steps that share no memory may run at the same time
