@@ -75,6 +75,7 @@ class Figures:
         self.ops_cpu, self.ops_intel, self.ops_gpu = load(CPU, "compare_ops"), load(OTHER_CPU, "compare_ops"), load(DECODE_GPU, "compare_ops")
         self.decode_file, self.serving_file = load(DECODE_GPU, "llm_decode_8b"), load(DECODE_GPU, "compare_serving")
         self.drawn_file, self.long_file = load(DECODE_GPU, "llm_decode_8b_drawn"), load(DECODE_GPU, "serving_long_prompts")
+        self.float8_file, self.prompts_file, self.long_context = (load(DECODE_GPU, name) for name in ("llm_decode_8b_fp8", "llm_prompts_8b", "llm_decode_8b_32k"))
         self.warm_up_rows = {warm: [r for r in load(DECODE_GPU, "llm_warm_up")["rows"] if r["warm_up"] == warm] for warm in (False, True)}
         self.batching_file = load(DECODE_GPU, "compare_serving_transformers")
         self.gpu_file, self.gpu_resnet = load(GPU, "compare_torch"), load(GPU, "resnet50")
@@ -150,6 +151,18 @@ class Figures:
             us = {kind: f"{1000 * ms:.0f} µs" if ms < 1 else self.ms(ms) for kind, ms in r["median_ms"].items()}
             lines.append(f"| {r['row']} | {us['onnxruntime']} | {us['pyflame']} | {r['ratio']:.2f} |")
         return "\n".join(lines)
+
+    def float8_table(self):
+        """Decoding with 8-bit weights beside bfloat16."""
+        rows = {(r["weights"], r["sequences"]): r["tokens_per_s"] for r in self.float8_file["rows"]}
+        lines = ["| texts at a time | bfloat16 | 8-bit floats | ratio |", "|--:|--:|--:|--:|"]
+        return "\n".join(lines + [f"| {n} | {rows['bfloat16', n]:,.0f} | {rows['fp8', n]:,.0f} | {rows['fp8', n] / rows['bfloat16', n]:.2f} |" for kind, n in rows if kind == "fp8"])
+
+    def prompts_table(self):
+        """Reading prompts beside PyTorch."""
+        ours, theirs = ({(r["prompts"], r["length"]): r for r in self.prompts_file["rows"] if r["program"] == p} for p in ("pyflame prompts", "torch eager"))
+        lines = ["| prompts | PyTorch eager | PyFlame | ratio | arithmetic, PyFlame |", "|---|--:|--:|--:|--:|"]
+        return "\n".join(lines + [f"| {n} of {length:,} tokens | {theirs[n, length]['tokens_per_s']:,.0f} | {r['tokens_per_s']:,.0f} | {r['tokens_per_s'] / theirs[n, length]['tokens_per_s']:.2f} | {r['TFLOP_per_s']:.0f} TFLOP/s |" for (n, length), r in ours.items()])
 
     def decode_table(self):
         """Tokens a second while texts are written, by program and number of texts."""

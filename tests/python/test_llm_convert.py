@@ -467,8 +467,9 @@ def test_a_signal_leaves_no_part_of_the_target(folder, tmp_path, target, number)
     source = tmp_path / "source.gguf"
     pf.llm.convert(folder, source)
     program = f"""
-import os, runpy, sys
+import os, runpy, signal, sys
 from pyflame.llm import conversion
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts programs in the background without it
 write = conversion._write_tensor
 def written(*arguments):
     done = write(*arguments)

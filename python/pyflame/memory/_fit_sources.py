@@ -108,7 +108,7 @@ class OfArchitecture:
         self.blocks = any(_in_blocks(t) for t in sizes.tensors or ())
         self.note = ""
         if self.blocks:
-            self.note = "Weights in blocks of few bits count as pf.llm.load keeps them without a dtype: packed, or decoded where products do not take their type."
+            self.note = "Weights in blocks of few bits and of 8-bit floats count as pf.llm.load keeps them without a dtype: packed, or decoded where products do not take their type."
         elif self.stored_bytes is not None and self.stored_bytes < 1.5 * self.parameters:
             self.note = "Weights of few bits count as stored."
 
