@@ -203,7 +203,7 @@ emulator-run: export PYFLAME_TEST_PART     = $(word 3,$(subst :, ,$(RUN)))
 emulator-run:
 	@rc=0; echo "--- $$PYFLAME_EMULATOR_ARCH, order of threads: $$PYFLAME_EMULATOR_ORDER"; \
 	$(EMULATED) $(BUILD)/tests/cpp/pyflame_backends_test --gtest_brief=1 --gtest_filter='$(EMULATOR_TESTS)' || rc=1; \
-	$(EMULATED) PYFLAME_TEST_DEVICE=rocm PYFLAME_EMULATOR_DEVICES=2 PYFLAME_TEST_CASES=$(EMULATOR_CASES) $(PYTEST) --jobs=1 tests/ops tests/python/test_profiler.py tests/python/test_fallbacks.py $(EMULATED_LLM) || rc=1; \
+	$(EMULATED) PYFLAME_TEST_DEVICE=rocm PYFLAME_EMULATOR_DEVICES=2 PYFLAME_TEST_CASES=$(EMULATOR_CASES) $(PYTEST) --jobs=1 tests/ops tests/python/test_profiler.py tests/python/test_fallbacks.py tests/python/test_quantized.py $(EMULATED_LLM) || rc=1; \
 	exit $$rc
 
 # The documentation site. Sphinx is in an environment of its own.

@@ -288,18 +288,21 @@ def measure_torch_prompts(shape, count, length, a):
                 seconds.append(time.perf_counter() - begin)
         return seconds[a.warmup:]
 
-    best = None
+    best, error = None, None
     for backend in ("CUDNN_ATTENTION", "FLASH_ATTENTION"):
         from torch.nn.attention import SDPBackend
         try:
             times = timed(getattr(SDPBackend, backend))
         except RuntimeError as e:
+            error = e
             print(f"torch eager, {backend}: {e}", flush=True)
             continue
         s = statistics.median(times)
         row = {"program": "torch eager", "attention": backend, "shape": shape, "weights": "bfloat16", "prompts": count, "length": length, "ms": s * 1e3, "ms_least": min(times) * 1e3, "tokens_per_s": count * length / s}
         print(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
         best = row if best is None or row["ms"] < best["ms"] else best
+    if best is None:
+        raise SystemExit(f"torch eager: no attention runs; the last one: {error}")
     return best
 
 

@@ -358,6 +358,18 @@ def test_compute_units_are_those_of_the_data_sheet(program, arch, mode, units):
     program.run(f"assert pf.rocm_get_device_info(0)['compute_units'] == {units}", PYFLAME_EMULATOR_ARCH=arch, GPU_ENABLE_WGP_MODE=mode)
 
 
+@pytest.mark.parametrize("kind, value", [("F8_E4M3", 2.0**-9), ("F8_E5M2", 2.0**-16)])
+def test_the_smallest_8_bit_floats_where_matrix_cores_flush_subnormals(program, kind, value):
+    """gfx90a multiplies subnormal float16 as 0. 2^-9 is no subnormal; with 2^-16, products of float16 do not use matrix cores there."""
+    program.run(f"""
+row = [1] * 16 + [0, 0, 0x80, 0x3f] + [0] * 12  # codes, and a scale of 1
+w = pf.tensor([row] * 16, dtype=pf.uint8).to('rocm')
+for dtype in (pf.float16, pf.bfloat16):
+    y = pf.quantized_linear(pf.ones(3, 16).to('rocm').to(dtype), w, {kind!r}).float().cpu()
+    assert (y == {16 * value!r}).all(), y
+""", PYFLAME_EMULATOR_ARCH="gfx90a")
+
+
 def test_memory_functions_of_an_absent_device_say_why(program, tmp_path):
     program.libraries = tmp_path
     program.run("""

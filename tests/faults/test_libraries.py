@@ -155,6 +155,23 @@ def test_a_product_that_fails(program, tmp_path):
     assert err.count("hipblaslt refused the product; got status 3") == err.count(SAID) == 1, err
 
 
+# On devices where the kernels of a replay cannot overlap, a library reads a large matrix of 16-bit floats for one vector, too.
+ONE_VECTOR = HEAD + """
+def chosen(columns):
+    x, w = pf.rand(1, 8192).to(pf.bfloat16).to('rocm'), pf.rand(columns, 8192).to(pf.bfloat16).to('rocm')
+    text = pf.explain(lambda: (x @ w.t()).tolist())
+    return [name for name in ('gpu.gemv', 'gpu.blas') if f': {name}' in text] or text
+for columns in (16, 4200):
+    print(columns, chosen(columns))
+print('right')
+"""
+
+
+def test_one_vector_and_a_large_matrix(program, tmp_path):
+    out, _ = run(program, tmp_path, ["hipblaslt"], ONE_VECTOR, "working", PYFLAME_EMULATOR_MEMORY="1G")
+    assert "16 ['gpu.gemv']" in out and "4200 ['gpu.blas']" in out, out
+
+
 # Measuring takes most of the time, so each of the programs that measure has one dtype.
 @pytest.mark.parametrize("arch, dtype", [("gfx942", "bfloat16"), ("gfx1100", "float16")])
 def test_epilogues(program, tmp_path, arch, dtype):

@@ -1,4 +1,4 @@
-"""What rt.h says about the drivers' interfaces, compared with the drivers' own headers if they are installed: the struct of a graph's kernel node, the
+"""What rt.h says about the drivers' interfaces, compared with the drivers' own headers if they are installed: the structs of a graph's kernel node and edge, the
 numbers of flags and errors. PYFLAME_TEST_ROCM_ROOT names the folder with ROCm, CUDA_HOME that of CUDA."""
 import os
 import pathlib
@@ -63,4 +63,18 @@ def test_cuda(tmp_path):
 static_assert(CU_MEMHOSTALLOC_PORTABLE == kPortable && CU_EVENT_DISABLE_TIMING == kNoTiming);
 static_assert(CU_STREAM_CAPTURE_MODE_RELAXED == kCaptureRelaxed);
 static_assert(CUDA_ERROR_NOT_READY == kNotReady && CUDA_ERROR_OUT_OF_MEMORY == kOutOfMemory);
+""")
+
+
+@pytest.mark.skipif(not CUDA, reason="CUDA_HOME is not set: no headers of CUDA")
+def test_cuda_edges(tmp_path):
+    include = pathlib.Path(CUDA) / "include"
+    if "CUgraphEdgeData" not in (include / "cuda.h").read_text(encoding="utf-8"):
+        pytest.skip("cuda.h is older than 12.3: it has no CUgraphEdgeData")
+    fields = "".join(f"static_assert(offsetof(CUgraphEdgeData, {f}) == offsetof(GraphEdge, {f}));\n" for f in ("from_port", "to_port", "type", "reserved"))
+    check(tmp_path, "cuda.h", str(include), fields + """
+static_assert(sizeof(CUgraphEdgeData) == 8 && sizeof(GraphEdge) == 8);
+static_assert(kEarlyEdge.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC && kEarlyEdge.to_port == 0);
+static_assert(kEarlyEdge.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+static_assert(GraphEdge{}.from_port == CU_GRAPH_KERNEL_NODE_PORT_DEFAULT && GraphEdge{}.type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT);
 """)

@@ -1,4 +1,5 @@
-"""paged_attention with keys and values of 8-bit floats: every code of every format has its value. On the device of PYFLAME_TEST_DEVICE."""
+"""paged_attention with keys and values of 8-bit floats: every code of every format has its value. And a long text in 16 bits, whose parts have several
+steps on matrix cores. On the device of PYFLAME_TEST_DEVICE."""
 import os
 
 import numpy as np
@@ -42,3 +43,19 @@ def test_keys_of_all_codes(name):
     y = attended(q, keys, ones, name, pf.float64, scale)
     np.testing.assert_allclose(y, np.broadcast_to(1 / (1 + np.exp(-values[codes] * scale))[:, None], y.shape), rtol=1e-7)
     np.testing.assert_allclose(attended(q, keys, ones, name, pf.float32, scale), y, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype, rounding", [(pf.bfloat16, 2**-8), (pf.float16, 2**-11)], ids=str)
+def test_a_text_of_many_keys(dtype, rounding):
+    """At most 64 parts, so each has 256 keys: on matrix cores, a workgroup has several steps of 64 keys."""
+    count, page, dim, random = 8400, 16, 16, np.random.default_rng(0)
+    rounded = lambda *shape: pf.tensor(random.standard_normal(shape).astype(np.float32)).to(dtype)  # noqa: E731
+    q, keys, values = rounded(1, 1, dim), rounded(count // page, page, 1, dim), rounded(count // page, page, 1, dim)
+    table = random.permutation(count // page).astype(np.int32)
+    where = pf.tensor(table[None]).to(DEVICE), pf.tensor(np.array([count - 5], np.int32)).to(DEVICE)
+    y = pf.paged_attention(q.to(DEVICE), keys.to(DEVICE), values.to(DEVICE), *where, scale=1.0).cpu().double().numpy().reshape(dim)
+    k, v = (x.double().numpy()[table].reshape(count, dim)[:-5] for x in (keys, values))
+    scores = k @ q.double().numpy().reshape(dim)
+    weights = np.exp(scores - scores.max())
+    weights /= weights.sum()
+    np.testing.assert_allclose(y, weights @ v, rtol=0, atol=2 * rounding * (weights @ np.abs(v)).max())

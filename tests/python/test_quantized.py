@@ -154,6 +154,8 @@ X, W = pf.ones(2, 64), pf.tensor(blocks("Q4_0", 8, 2))
         (NotImplementedError, "quantized_linear: there are no gradients; got an input that requires one", lambda: pf.quantized_linear(pf.ones(2, 64, requires_grad=True), W, "Q4_0")),
         (ValueError, r"quantized_linear: no blocks of this type can be decoded; got 'F8_E4M3:24'", lambda: pf.quantized_linear(X, W, "F8_E4M3:24")),
         (ValueError, r"quantized_linear: no blocks of this type can be decoded; got 'F8_E4M3:0x10'", lambda: pf.quantized_linear(X, W, "F8_E4M3:0x10")),
+        (ValueError, r"quantized_linear: no blocks of this type can be decoded; got 'F8_E4M3:2147483648'", lambda: pf.quantized_linear(X, W, "F8_E4M3:2147483648")),
+        (ValueError, r"decode_blocks: no blocks of this type can be decoded; got 'F8_E4M3:4294967296'", lambda: pf.decode_blocks(W, "F8_E4M3:4294967296")),
         (ValueError, "quantized_linear: the rows of the input are no whole blocks; got 63 elements; expected a multiple of F8_E4M3's 16", lambda: pf.quantized_linear(X[:, :63], W, "F8_E4M3")),
         (ValueError, r"quantized_linear: input and weight do not fit; got weight \(8, 36\) for rows of 64 elements; expected \(8, 80\)", lambda: pf.quantized_linear(X, W, "F8_E4M3")),
         (ValueError, r"quantized_linear: input and weight do not fit; got weight \(8, 36\) for rows of 64 elements; expected \(8, 80\)", lambda: pf.quantized_linear(X, W, "F8_E5M2:32")),

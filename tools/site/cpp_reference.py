@@ -34,7 +34,7 @@ INTERNAL = [
         base/markers.h base/packages.h base/philox.h base/pool.h base/python.h base/ref.h base/signal_stack.h base/sqlite.h base/threads.h base/env.def"""),
     ("what a tensor is made of, and weights in the layouts of kernels", """
         tensor/alias.h tensor/float8.h tensor/gguf_blocks.h tensor/lasting.h tensor/layout.h tensor/print.h tensor/runtime_hooks.h tensor/storage.h
-        tensor/weight_planes.h tensor/weight_tiles.h"""),
+        tensor/float8_rows.h tensor/weight_planes.h tensor/weight_tiles.h"""),
     ("what the functions of ops.h are made of", """
         ops/attrs.h ops/complex.h ops/complex_scans.h ops/family.h ops/helpers.h ops/hides.h ops/op.h ops/ops.def ops/rows_of_blocks.h ops/sequences.h ops/user_kernel.h
         ops/view_dtype.h ops/windows.h"""),

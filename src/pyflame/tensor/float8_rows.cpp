@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <limits>
 
 #include "pyflame/tensor/float8.h"
 
@@ -27,7 +28,9 @@ std::optional<Float8Type> float8_type(std::string_view name) {
     int64_t group = 0;
     const char* end = name.data() + name.size();
     const auto [read, error] = std::from_chars(name.data() + colon + 1, end, group);
-    if (error == std::errc() && read == end && group > 0 && group % kFloat8Unit == 0) return Float8Type{n.dtype, group};
+    // Float8Rows::number() has 32 bits for the sign and the group.
+    const bool in_range = group > 0 && group <= std::numeric_limits<int32_t>::max();
+    if (error == std::errc() && read == end && in_range && group % kFloat8Unit == 0) return Float8Type{n.dtype, group};
   }
   return std::nullopt;
 }

@@ -46,6 +46,23 @@ class GpuCase : public ::testing::Test {
   Device gpu_;
 };
 
+// Why a kernel does not await earlier ones; empty if it does. text: the whole one, with a single kernel.
+inline std::string why_it_does_not_wait(const std::string& text) {
+  const std::string_view entry = std::string_view(text).substr(text.rfind("PF_KERNEL("));
+  if (entry.substr(entry.find('{')).starts_with("{ pf::await_earlier_kernels();") || gpu::starts_after(entry))
+    return "";
+  const std::string_view named = ") pf_";  // after the function that it calls, which waits by itself
+  const size_t name_at = entry.find(named) + named.size();
+  const std::string function(entry.substr(name_at, entry.find('(', name_at) - name_at));
+  const size_t at = text.find(fmt::format("PF_DEVICE void {}(", function));
+  if (at == text.npos) return fmt::format("its function {} has no text", function);
+  const std::string_view body = std::string_view(text).substr(at, text.find("\n}\n", at) - at);
+  return body.find("await_earlier_kernels();") == body.npos ? fmt::format("its function {} does not", function) : "";
+}
+inline void expect_waits(const std::string& name, const std::string& text) {
+  EXPECT_EQ(why_it_does_not_wait(text), "") << name;
+}
+
 // Writes the whole text of a kernel to the folder that PYFLAME_DUMP_KERNELS names.
 inline void write_text(const std::string& name, const std::string& source) {
   std::ofstream out(std::string(std::getenv("PYFLAME_DUMP_KERNELS")) + "/" + name + ".hip");

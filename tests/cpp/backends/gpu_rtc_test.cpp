@@ -37,7 +37,8 @@ TEST(GpuRtc, CompilesForGpusThatAreNotThere) {
 }
 
 TEST(GpuRtc, ASourceIsShortUntilItIsCompiled) {
-  const std::string body = "(float* a) {\n  pf::walk(a);\n}", source = gpu::kernel_source({"rows/softmax.h"}, 64, body);
+  const std::string body = "(float* a) {\n  pf::walk(a);\n}",
+                    source = gpu::kernel_source({"rows/softmax.h"}, 64, body, "", "", gpu::Start::itself);
   EXPECT_LT(source.size(), 1000u) << "each cached program keeps it";
   const std::string whole = gpu::whole_source(source);
   EXPECT_NE(whole.find(gpu::whole_source("#include \"kernels/rows/softmax.h\"\n")), std::string::npos);
@@ -45,6 +46,19 @@ TEST(GpuRtc, ASourceIsShortUntilItIsCompiled) {
   EXPECT_TRUE(whole.ends_with(body + "\n"));
   EXPECT_EQ(gpu::whole_source(whole), whole);
   EXPECT_THROW(gpu::whole_source("#include \"kernels/no/such.h\"\n"), Error);
+}
+
+TEST(GpuRtc, AKernelOfAReplayBeginsAsItsStartSays) {
+  const auto made = [](gpu::Start start) {
+    return gpu::kernel_source({}, 64, "(float* a) {\n  pf::walk(a);\n}", "", "", start);
+  };
+  const std::string waits = "pf_walk(float* a) { pf::await_earlier_kernels();\n  pf::walk(a);\n}\n";
+  EXPECT_TRUE(made(gpu::Start::awaits).ends_with(waits)) << made(gpu::Start::awaits);
+  EXPECT_TRUE(made(gpu::Start::itself).ends_with("pf_walk(float* a) {\n  pf::walk(a);\n}\n"));
+  EXPECT_TRUE(gpu::starts_after(made(gpu::Start::after)));
+  EXPECT_TRUE(gpu::starts_after(gpu::whole_source(made(gpu::Start::after))));
+  EXPECT_FALSE(gpu::starts_after(made(gpu::Start::awaits)));
+  EXPECT_FALSE(gpu::starts_after(made(gpu::Start::itself)));
 }
 
 TEST(GpuRtc, ARefusalCarriesTheCompilersWords) {

@@ -41,6 +41,12 @@ TEST(GpuArch, AnOverrideIntoAnotherFamilyIsRefused) {
   EXPECT_NE(gpu::override_refusal("V", "9.0.10", 90402), "");
 }
 
+TEST(GpuArch, OnlyTheMatrixInstructionsOfMi200FlushSubnormals) {
+  EXPECT_TRUE(gpu::matrix_units_flush("gfx90a"));
+  for (const char* arch : {"gfx908", "gfx942", "gfx950", "gfx1100", "sm_90"})
+    EXPECT_FALSE(gpu::matrix_units_flush(arch));
+}
+
 class GpuRunTime : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,6 +1,7 @@
 // What the backends rocm and cuda have for each op of the table, without a device: an implementation that takes it, and the texts of its
 // kernels for other compilers. (Attention, convolution, pooling, batch_norm, products and fused loops have variants that depend on the device
 // or on the group: their own tests write those. argmin is argmax.)
+#include <functional>
 #include <map>
 #include <regex>
 #include <set>
@@ -79,17 +80,14 @@ bool of_whole_numbers(OpId op) {
   }
 }
 
-// For the build that compiles kernels for AMD GPUs: PYFLAME_DUMP_KERNELS names the folder.
-TEST(GpuOps, SourcesForOtherCompilers) {
-  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
-  const Backend* backend = find_backend(DeviceType::rocm);
-  if (!backend) GTEST_SKIP() << "this build is without ROCm";
+using Write = std::function<void(const std::string& name, const std::vector<std::string>& texts, DType dtype)>;
+
+void write_ops(const Backend& backend, const Write& write) {
   static const std::set<OpId> elsewhere{OpId::argmin,          OpId::attention,         OpId::attention_grad,
                                         OpId::varlen_attn,     OpId::varlen_attn_grad,  OpId::matmul,
                                         OpId::conv2d,          OpId::conv2d_grad_input, OpId::conv2d_grad_weight,
                                         OpId::batch_norm,      OpId::batch_norm_grad,   OpId::max_pool2d,
                                         OpId::max_pool2d_grad, OpId::avg_pool2d,        OpId::avg_pool2d_grad};
-  Dump dump;
   for (int i = 0; i < kNumOps; ++i) {
     const auto op = static_cast<OpId>(i);
     if (op_info(op).cls != OpClass::Other || elsewhere.count(op) || on_host(op) || by_libraries(op)) continue;
@@ -98,25 +96,32 @@ TEST(GpuOps, SourcesForOtherCompilers) {
     for (const DType d : dtypes)
       for (const GpuProblem& p : GpuProblems(DeviceType::rocm, d).of(op)) {
         const gpu::KernelTexts made;
-        const std::span<const Impl> impls = backend->impls(p.problem());
+        const std::span<const Impl> impls = backend.impls(p.problem());
         impls.back().make(p.problem());
         for (const Impl& impl : impls.first(impls.size() - 1))  // those that are no library's
           if (std::string_view(impl.name).starts_with("gpu.put") && !impl.accepts(p.problem())) impl.make(p.problem());
         ASSERT_FALSE(made.all().empty()) << p.name << " makes no kernel";
-        dump.write(p.name, made.all(), d);
+        write(p.name, made.all(), d);
       }
   }
-  for (const DType d : {DType::float32, DType::float64}) dump.write("fft_scale", {gpu::fft_scale_source(d)}, d);
+  for (const DType d : {DType::float32, DType::float64}) write("fft_scale", {gpu::fft_scale_source(d)}, d);
 }
 
-TEST(GpuOps, SourcesForOtherCompilersOfLoops) {
+// For the build that compiles kernels for AMD GPUs: PYFLAME_DUMP_KERNELS names the folder.
+TEST(GpuOps, SourcesForOtherCompilers) {
   if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
+  const Backend* backend = find_backend(DeviceType::rocm);
+  if (!backend) GTEST_SKIP() << "this build is without ROCm";
   Dump dump;
+  write_ops(*backend, [&](const auto& name, const auto& texts, DType d) { dump.write(name, texts, d); });
+}
+
+void write_loops(const Write& to) {
   const auto write = [&](const std::string& name, const GpuProblem& p, DType d) {
     std::vector<std::string> texts;
     for (const bool vectors : {true, false})
       for (const gpu::LoopKernel& k : gpu::plan_loop(p.problem(), vectors).kernels) texts.push_back(k.source);
-    for (const std::string& text : texts) dump.write(name, {text}, d);
+    for (const std::string& text : texts) to(name, {text}, d);
   };
   for (const DType d : kFloats) {
     const auto problems = [d] { return GpuProblems(DeviceType::rocm, d); };
@@ -153,6 +158,39 @@ TEST(GpuOps, SourcesForOtherCompilersOfLoops) {
       for (const GpuProblem& p : GpuProblems(DeviceType::rocm, d).of(op))
         if (p.group.kind == GroupKind::Loop) write("loop_" + p.name, p, d);
   }
+}
+
+TEST(GpuOps, SourcesForOtherCompilersOfLoops) {
+  if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
+  Dump dump;
+  write_loops([&](const auto& name, const auto& texts, DType d) { dump.write(name, texts, d); });
+}
+
+TEST(GpuOps, EveryKernelAwaitsEarlierKernels) {
+  const Backend* backend = find_backend(DeviceType::rocm);
+  if (!backend) GTEST_SKIP() << "this build is without ROCm";
+  if (device_count(DeviceType::rocm) > 0) GTEST_SKIP() << "the device's compiler would compile every text";
+  std::set<std::string> seen;
+  const Write check = [&](const std::string& name, const std::vector<std::string>& texts, DType d) {
+    for (const std::string& text : texts)
+      if (seen.insert(text).second) expect_waits(fmt::format("{} {}", name, dtype_name(d)), gpu::whole_source(text));
+  };
+  write_ops(*backend, check);
+  write_loops(check);
+  EXPECT_GT(seen.size(), 100u);
+}
+
+TEST(GpuOps, AKernelThatDoesNotWaitIsFound) {
+  const std::string body = "(float* a) { pf::walk<float>(a); }",
+                    waits = "PF_DEVICE void walk(S* a) {\n  pf::await_earlier_kernels();\n}\n",
+                    does_not = "PF_DEVICE void walk(S* a) {\n}\n";
+  const auto made = [&](const std::string& before, gpu::Start start) {
+    return gpu::whole_source(gpu::kernel_source({}, 64, body, before, "", start));
+  };
+  EXPECT_EQ(why_it_does_not_wait(made(does_not, gpu::Start::awaits)), "");
+  EXPECT_EQ(why_it_does_not_wait(made(does_not, gpu::Start::after)), "");
+  EXPECT_EQ(why_it_does_not_wait(made(waits, gpu::Start::itself)), "");
+  EXPECT_EQ(why_it_does_not_wait(made(does_not, gpu::Start::itself)), "its function walk does not");
 }
 
 }  // namespace

@@ -185,8 +185,9 @@ void take_code(Program& p, const std::string& code) {
 int compile(Program& p, const std::string& arch) {
   const int wave = arch.rfind("gfx9", 0) == 0 ? 64 : 32;
   const std::string text = "#define PF_EMULATED_WAVE " + std::to_string(wave) + "\n#define PF_EMULATED_DEPTH " +
-                           std::to_string(matrix_depth(arch)) + "\n" + kPrelude + "\n#line 1 \"kernel\"\n" + p.source +
-                           "\n#line 1 \"entries\"\n" + entries(p.source);
+                           std::to_string(matrix_depth(arch)) +
+                           (arch == "gfx90a" ? "\n#define PF_EMULATED_FLUSH 1\n" : "\n") + kPrelude +
+                           "\n#line 1 \"kernel\"\n" + p.source + "\n#line 1 \"entries\"\n" + entries(p.source);
   const std::string kept_code =
       settings().codes.empty() ? "" : settings().codes + "/" + hex(text) + hex(flags()) + ".so";
   if (!kept_code.empty() && access(kept_code.c_str(), F_OK) == 0) {

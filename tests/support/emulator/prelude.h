@@ -59,6 +59,12 @@ inline void emulated_multiply(float* d, const void* a, const void* b, ToFloat to
   __builtin_memcpy(mine.b, b, kLaneBytes / 2);
   const Mine* all = (const Mine*)emulated_exchange(&mine, sizeof mine, 0, line);
   const int lane = (int)emulated.thread % PF_EMULATED_WAVE;
+#ifdef PF_EMULATED_FLUSH  // the instructions of gfx90a take subnormal numbers for 0
+  const unsigned exponent = to_float(0x3c00) == 1 ? 0x7c00 : 0x7f80;  // of float16 and of bfloat16
+  const auto operand = [&](unsigned short bits) { return (bits & exponent) != 0 ? to_float(bits) : 0; };
+#else
+  const auto& operand = to_float;
+#endif
   for (int i = 0; i < 16; ++i) {
     const int j = lane % 16;
     const EmulatedPlace at = emulated_place_d(kDepth, i, j);
@@ -67,7 +73,7 @@ inline void emulated_multiply(float* d, const void* a, const void* b, ToFloat to
       EmulatedPlace x = emulated_place_a(kDepth, i, k), y = emulated_place_a(kDepth, j, k);
       // gfx11 wants the same in both halves of the wave: whoever gave it to one half only is found out.
       if (kDepth == 16 && k >= 8) x.lane += 16, y.lane += 16;
-      d[at.item] = __builtin_fmaf(to_float(all[x.lane].a[x.item]), to_float(all[y.lane].b[y.item]), d[at.item]);
+      d[at.item] = __builtin_fmaf(operand(all[x.lane].a[x.item]), operand(all[y.lane].b[y.item]), d[at.item]);
     }
   }
 }

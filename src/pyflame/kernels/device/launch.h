@@ -27,7 +27,8 @@ PF_DEVICE void let_later_kernels_start() {
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
-// Every kernel calls this before it reads or writes the device's memory. It waits until all kernels in front have ended.
+// Every kernel calls this before it reads or writes the device's memory, unless it starts after the one in front (Start::after
+// in jit/kernel.h). It waits until all kernels in front have ended.
 PF_DEVICE void await_earlier_kernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   constexpr unsigned kFewGroups = 64;  // they leave most of a device to the kernel behind

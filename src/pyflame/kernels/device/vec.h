@@ -15,8 +15,8 @@ template <int N, class T>
 PF_DEVICE Vec<T, N> load_vec(const T* p) {
   return *(const Vec<T, N>*)p;
 }
-// The same for memory that this launch reads once: it should not displace anything else from the first-level cache. It is
-// volatile, because a compiler could otherwise move it before await_earlier_kernels().
+// The same for memory that this launch reads once and does not write: it should not displace anything else from the
+// first-level cache. It is volatile, because a compiler could otherwise move it before await_earlier_kernels().
 template <int N, class T>
 PF_DEVICE Vec<T, N> load_once(const T* p) {
 #if defined(__CUDA_ARCH__)

@@ -1,20 +1,27 @@
 // Products with rows of 8-bit floats on matrix cores, for rows of x in 16 bits. As in floats.h, a lane reads 16 codes at
 // once. They become operands of the matrix instructions without shared memory and without barriers: each code is a number
-// of 16 bits exactly. The steps of the sum are dealt out to kSlices slices, which are added in their order.
+// of 16 bits exactly. The steps of the sum are dealt out to kSlices slices, which are added in their order. The order of a sum differs from that
+// of floats.h, and depends on kAhead: it is one for 3 to 16 rows of x, and another one for 17 to 32.
 #pragma once
 
 namespace pf {
 
 #if defined(PF_ON_DEVICE) && (defined(PF_MATRIX_LINES) || defined(PF_MATRIX_SYNC))
+template <class S>
+constexpr bool kIsHalf = false;
+template <>
+constexpr bool kIsHalf<f16> = true;
+
 // A workgroup has 16 lines of weights and kVectors rows of x: 8, or a multiple of 16. kAhead: the steps whose loads are
 // issued together. kWhole: a scale covers the row; otherwise it covers a multiple of kFloatStep columns. All rows begin at multiples
 // of 16 bytes. out(0, row, column, sum) is called once for each output.
-constexpr int kFloatStep = 64;
 template <class S, class F, bool kWhole, int kVectors, int kAhead, int kSlices, int kThreads, class Out>
 PF_DEVICE void float_units(const u8* weight, const S* x, const FloatRows& p, const Out& out) {
   using D = DirectMma<S>;
   using M = Mma<S>;
   using Codes = FloatCodes<F>;
+  // float16 gets the values themselves: divided by kFactor, some would be subnormal, and some matrix instructions flush those to 0.
+  constexpr float kBefore = kIsHalf<S> ? Codes::kFactor : 1, kAfter = Codes::kFactor / kBefore;
   constexpr int kLines = 16, kDepth = kCodes * D::kLanes, kStep = kDepth * kAhead, kWaves = kThreads / kWave;
   constexpr int kTiles = kVectors > 16 ? kVectors / 16 : 1, kFirst = kVectors > 8 ? 16 : 8;
   constexpr int kPieces = kCodes / (8 * D::kEach);  // operands that 16 codes make
@@ -78,7 +85,8 @@ PF_DEVICE void float_units(const u8* weight, const S* x, const FloatRows& p, con
             float values[4];
             Codes::decode(codes[h][i][j], values);
             if constexpr (Codes::kCheck) nan[i] |= Codes::nan_in(codes[h][i][j]);
-            words[i][2 * j] = pack<S>(values[0], values[1]), words[i][2 * j + 1] = pack<S>(values[2], values[3]);
+            words[i][2 * j] = pack<S>(values[0] * kBefore, values[1] * kBefore);
+            words[i][2 * j + 1] = pack<S>(values[2] * kBefore, values[3] * kBefore);
           }
         typename M::C here[kTiles] = {};
 #pragma unroll
@@ -104,7 +112,7 @@ PF_DEVICE void float_units(const u8* weight, const S* x, const FloatRows& p, con
           const i64 column = k + h * kDepth < p.columns ? k + h * kDepth : p.columns - 1;
           float scales[D::kA];
 #pragma unroll
-          for (int i = 0; i < D::kA; ++i) scales[i] = scale_of<true>(lines[i], column, p) * Codes::kFactor;
+          for (int i = 0; i < D::kA; ++i) scales[i] = scale_of<true>(lines[i], column, p) * kAfter;
 #pragma unroll
           for (int t = 0; t < kTiles; ++t)
 #pragma unroll
@@ -142,7 +150,7 @@ PF_DEVICE void float_units(const u8* weight, const S* x, const FloatRows& p, con
     if (line >= p.outputs || row >= p.rows) continue;
     float sum = parts[e];
     for (int s = 1; s < kSlices; ++s) sum += parts[s * kVectors * kLines + e];
-    if constexpr (kWhole) sum = sum * Codes::kFactor * scale_of<true>(weight + line * p.row_bytes, 0, p);
+    if constexpr (kWhole) sum = sum * kAfter * scale_of<true>(weight + line * p.row_bytes, 0, p);
     if (bad[e % kLines] != 0) sum = float_of_bits(0x7fc00000u);
     out(0, row, line, (C<S>)sum);
   }

@@ -1,13 +1,12 @@
 // Products with rows of 8-bit floats and their scales (tensor/float8_rows.h), for a few rows of x. A lane reads 16 codes at once. x is not rounded:
-// codes become floats, and sums are float32, in an order that depends on the number of columns alone. A sum over codes is multiplied by their
-// scale: the whole sum where a scale covers the row, and otherwise that of each 16 codes.
+// codes become floats, and sums are float32. Their order depends on the number of columns; where x has 16 bits and there are matrix cores
+// (float_units.h), also on whether there are up to 2, 16 or 32 rows. A sum over codes is multiplied by their scale: the whole sum where a scale
+// covers the row, and otherwise that of each 16 codes.
 #pragma once
 
 namespace pf {
 
 #ifdef PF_ON_DEVICE
-
-constexpr int kCodes = 16;  // that are read at once
 
 // The four codes of a word as floats, divided by kFactor. kCheck: the code of NaN becomes a number, and nan_in() finds it.
 template <class F, bool kInstruction = kDecodesFloat8<F>>

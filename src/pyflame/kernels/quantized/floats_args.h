@@ -1,4 +1,4 @@
-// The argument of the kernels in kernels/quantized/floats.h, which the host fills in.
+// What the kernels in kernels/quantized/floats.h and float_units.h share with the host.
 #pragma once
 
 #ifndef PF_ON_DEVICE  // a kernel is compiled as one text
@@ -6,6 +6,9 @@
 #endif
 
 namespace pf {
+
+constexpr int kCodes = 16;      // that are read at once
+constexpr int kFloatStep = 64;  // on matrix cores, a scale covers the row or a multiple of so many columns
 
 struct FloatRows {
   i64 outputs = 0, columns = 0, rows = 0;  // of W, of both, and of x

@@ -38,6 +38,8 @@ bool has_matrix_units(const std::string& arch) {
   return known ? known->matrix != MatrixKind::none : arch.starts_with("sm_");
 }
 
+bool matrix_units_flush(const std::string& arch) { return arch == "gfx90a"; }
+
 std::string override_refusal(const std::string& variable, const std::string& value, int version) {
   int major = 0, minor = 0, step = 0;
   if (value.empty() || version <= 0 || std::sscanf(value.c_str(), "%d.%d.%d", &major, &minor, &step) != 3) return "";

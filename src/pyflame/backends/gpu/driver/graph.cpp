@@ -96,8 +96,10 @@ void GpuReplay::add_kernel(const Launch& l) {
   device_.check(
       rt.graph_add_kernel(&n.handle, graph_, before_.data(), early ? 0 : before_.size(), kernel.of(device_, l)),
       "adding a kernel to a graph");
-  if (early)
-    device_.check(rt.graph_add_edges(graph_, before_.data(), &n.handle, &kEarlyEdge, 1), "adding an edge to a graph");
+  if (early && rt.graph_add_edges(graph_, before_.data(), &n.handle, &kEarlyEdge, 1) != 0) {
+    const GraphEdge ordinary{};
+    device_.check(rt.graph_add_edges(graph_, before_.data(), &n.handle, &ordinary, 1), "adding an edge to a graph");
+  }
   before_ = {n.handle};
   nodes_.push_back(std::move(n));
 }

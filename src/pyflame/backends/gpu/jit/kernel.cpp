@@ -30,6 +30,8 @@ const char* stored_type(DType d) {
 namespace {
 
 constexpr std::string_view kEntry = "PF_KERNEL(";
+// What a text with Start::after says, to its Kernel.
+constexpr std::string_view kStartsAfter = " /* starts after the end of the kernel in front */";
 
 std::string word_at(std::string_view text, size_t at) {
   const auto of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
@@ -80,9 +82,14 @@ std::string kernel_source(std::initializer_list<const char*> files, unsigned thr
       source += fmt::format("{}{}\"\n", kSourceLine, file);
   if (name.empty()) name = last_call(body);
   const size_t begin = body.find('{') + 1;  // of the statements
-  return source + fmt::format("\n{}\n{}{}) pf_{}{}{}{}\n", before, kEntry, threads, name, body.substr(0, begin),
-                              start == Start::awaits ? " pf::await_earlier_kernels();" : "", body.substr(begin));
+  const std::string_view wait = start == Start::awaits  ? " pf::await_earlier_kernels();"
+                                : start == Start::after ? kStartsAfter
+                                                        : "";
+  return source + fmt::format("\n{}\n{}{}) pf_{}{}{}{}\n", before, kEntry, threads, name, body.substr(0, begin), wait,
+                              body.substr(begin));
 }
+
+bool starts_after(std::string_view source) { return source.find(kStartsAfter) != source.npos; }
 
 namespace {
 thread_local KernelTexts* texts = nullptr;
@@ -90,8 +97,12 @@ thread_local KernelTexts* texts = nullptr;
 KernelTexts::KernelTexts() : outer_(std::exchange(texts, this)) {}
 KernelTexts::~KernelTexts() { texts = outer_; }
 
-Kernel::Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes, bool early)
-    : type_(type), threads_(threads), shared_bytes_(shared_bytes), early_(early), source_(std::move(source)) {
+Kernel::Kernel(DeviceType type, unsigned threads, std::string source, unsigned shared_bytes)
+    : type_(type),
+      threads_(threads),
+      shared_bytes_(shared_bytes),
+      early_(!starts_after(source)),
+      source_(std::move(source)) {
   if (texts) texts->all_.push_back(whole_source(source_));
   if (count_devices(type) == 0) return;
   arch_ = arch_of(type, 0).name;  // the devices of a machine usually have the same one

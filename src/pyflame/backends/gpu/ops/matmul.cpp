@@ -389,7 +389,7 @@ class TileProduct final : public OwnProduct {
 // With more vectors, this kernel reads the matrix more slowly than tiles do (measured on an H100 for 16-bit floats: 8
 // vectors against 16 rows).
 constexpr int64_t kMostVectors = 4;
-// Bytes of a matrix of 16-bit floats up to which this kernel is faster than a library for two vectors.
+// Bytes of a matrix of 16-bit floats up to which this kernel is used for one or two vectors.
 constexpr double kSmallMatrix = 64 << 20;
 
 class Gemv final : public OwnProduct {
@@ -475,9 +475,14 @@ Refusal accepts_gemv(const Problem& p) {
   const int64_t few = std::min(g.m, g.n);
   if (few > kMostVectors) return fmt::format("takes a matrix times up to {} vectors; got {}", kMostVectors, few);
   // Measured on an H100 and an H200: libraries read large 16-bit matrices at full memory speed for any number of vectors,
-  // and wider types from 3 vectors on. For one vector this kernel is nearly as fast, and kernels before and after it can overlap with it in a replay.
+  // and wider types from 3 vectors on. For one vector this kernel is nearly as fast, and where kernels of a replay overlap, it overlaps with those
+  // before and after it.
   const double matrix = g.bytes() - static_cast<double>(few * g.k * dtype_size(g.dtype));
-  const int64_t most = dtype_size(g.dtype) > 2 || matrix <= kSmallMatrix || library_refuses_epilogue(p) ? 2 : 1;
+  const Device d = p.graph.device;
+  const bool overlaps = count_devices(d.type) > 0 && arch_of(d.type, d.index).early_kernels;
+  const int64_t most = dtype_size(g.dtype) > 2 || matrix <= kSmallMatrix || library_refuses_epilogue(p) ? 2
+                       : overlaps                                                                       ? 1
+                                                                                                        : 0;
   if (few > most && !library_refuses(p, g))
     return fmt::format("is slower than the library for more than {} vectors; got {}", most, few);
   const bool b = g.m <= g.n;

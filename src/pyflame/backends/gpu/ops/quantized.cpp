@@ -167,10 +167,15 @@ pf::FloatRows float_rows(const Float8Rows& s, int64_t outputs) {
   return p;
 }
 
-// Whether device/mma.h has matrix instructions for the device; a kernel's text is also made where there is none.
-bool has_instructions(Device d) {
-  return count_devices(d.type) == 0 || has_matrix_units(arch_of(d.type, d.index).name);
+// Whether the device's matrix instructions can multiply codes of this type as numbers of this one; a kernel's text is also
+// made where there is no device. Codes of float8_e5m2 have values that are subnormal in float16.
+bool multiplies_codes(Device d, DType codes, DType numbers) {
+  if (count_devices(d.type) == 0) return true;
+  const std::string& arch = arch_of(d.type, d.index).name;
+  const bool subnormal = codes == DType::float8_e5m2 && numbers == DType::float16;
+  return has_matrix_units(arch) && !(subnormal && matrix_units_flush(arch));
 }
+static_assert(pf::kCodes == kFloat8Unit);
 
 // Multiplies rows of x with rows of 8-bit floats: the same for all rows, or with `ends` those of a row's group.
 class FloatProducts final : public Executable {
@@ -188,8 +193,9 @@ class FloatProducts final : public Executable {
     together_ = ends ? 1 : std::min<int64_t>(shape_.rows, kMostTogether);
     if (shape_.outputs >= 1024) lines_ = 2;  // of fewer lines, two for each team would leave most of the device idle
     ahead_ = together_ == 1 ? 2 : std::max<int64_t>(1, 8 / (lines_ * together_));
-    units_ = !ends && shape_.rows >= kFewestUnitRows && dtype_size(x_.dtype) == 2 && has_instructions(p.graph.device) &&
-             (shape_.group >= shape_.columns || shape_.group % kFloatStep == 0);
+    units_ = !ends && shape_.rows >= kFewestUnitRows && dtype_size(x_.dtype) == 2 &&
+             multiplies_codes(p.graph.device, form_.dtype, x_.dtype) &&
+             (shape_.group >= shape_.columns || shape_.group % pf::kFloatStep == 0);
     adjacent_ = (shape_.columns == 1 || shape_.x_column == 1) &&
                 (shape_.rows == 1 || shape_.x_row * static_cast<int64_t>(dtype_size(x_.dtype)) % kAlignment == 0);
     kernel(adjacent_);
@@ -216,7 +222,7 @@ class FloatProducts final : public Executable {
 
  private:
   // Of fewer rows, products without matrix cores read the weights as fast.
-  static constexpr int64_t kAlignment = 16, kFewestUnitRows = 3, kFloatStep = 64;  // kFloatStep: as in float_units.h
+  static constexpr int64_t kAlignment = 16, kFewestUnitRows = 3;
 
   Kernel& kernel(bool aligned_rows) {
     std::optional<Kernel>& k = kernels_[aligned_rows ? 1 : 0];

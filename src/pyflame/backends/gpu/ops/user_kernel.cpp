@@ -56,7 +56,7 @@ class UserKernelRun final : public Executable {
                     kernel_source({}, spec_.threads,
                                   fmt::format("({}) {{\n{}{}}}\n", parameters, before, from_user(spec_.body, "")),
                                   kNames + from_user(spec_.header, " (header)"), spec_.name, Start::after),
-                    static_cast<unsigned>(attrs_.shared), false);
+                    static_cast<unsigned>(attrs_.shared));
   }
 
   void run(const RunContext& ctx) override {
