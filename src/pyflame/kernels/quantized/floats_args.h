@@ -7,8 +7,8 @@
 
 namespace pf {
 
-constexpr int kCodes = 16;      // that are read at once
-constexpr int kFloatStep = 64;  // on matrix cores, a scale covers the row or a multiple of so many columns
+constexpr int kCodes = 16;  // that are read at once
+enum { kFloatStep = 64 };   // on matrix cores, a scale covers the row or a multiple of so many columns
 
 struct FloatRows {
   i64 outputs = 0, columns = 0, rows = 0;  // of W, of both, and of x
