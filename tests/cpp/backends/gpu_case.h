@@ -46,18 +46,26 @@ class GpuCase : public ::testing::Test {
   Device gpu_;
 };
 
-// Why a kernel does not await earlier ones; empty if it does. text: the whole one, with a single kernel.
+// Why a kernel of a text does not await earlier ones; empty if all of them do. text: the whole one.
 inline std::string why_it_does_not_wait(const std::string& text) {
-  const std::string_view entry = std::string_view(text).substr(text.rfind("PF_KERNEL("));
-  if (entry.substr(entry.find('{')).starts_with("{ pf::await_earlier_kernels();") || gpu::starts_after(entry))
-    return "";
-  const std::string_view named = ") pf_";  // after the function that it calls, which waits by itself
-  const size_t name_at = entry.find(named) + named.size();
-  const std::string function(entry.substr(name_at, entry.find('(', name_at) - name_at));
-  const size_t at = text.find(fmt::format("PF_DEVICE void {}(", function));
-  if (at == text.npos) return fmt::format("its function {} has no text", function);
-  const std::string_view body = std::string_view(text).substr(at, text.find("\n}\n", at) - at);
-  return body.find("await_earlier_kernels();") == body.npos ? fmt::format("its function {} does not", function) : "";
+  constexpr std::string_view kEntry = "\nPF_KERNEL(", kName = ") pf_", kWait = "await_earlier_kernels();";
+  size_t next = text.find(kEntry);
+  if (next == text.npos) return "it has no kernel";
+  while (next != text.npos) {
+    const size_t begin = next;
+    next = text.find(kEntry, begin + 1);
+    const std::string_view entry = std::string_view(text).substr(begin, next - begin);
+    if (entry.substr(entry.find('{')).starts_with(fmt::format("{{ pf::{}", kWait)) || gpu::starts_after(entry))
+      continue;
+    // Its name is that of the function that it calls, which waits by itself.
+    const size_t name = entry.find(kName) + kName.size();
+    const std::string function(entry.substr(name, entry.find('(', name) - name));
+    const size_t at = text.rfind(fmt::format("PF_DEVICE void {}(", function), begin);
+    if (at == text.npos) return fmt::format("its function {} has no text", function);
+    if (std::string_view(text).substr(at, text.find("\n}\n", at) - at).find(kWait) == text.npos)
+      return fmt::format("its function {} does not", function);
+  }
+  return "";
 }
 inline void expect_waits(const std::string& name, const std::string& text) {
   EXPECT_EQ(why_it_does_not_wait(text), "") << name;
@@ -66,7 +74,9 @@ inline void expect_waits(const std::string& name, const std::string& text) {
 // Writes the whole text of a kernel to the folder that PYFLAME_DUMP_KERNELS names.
 inline void write_text(const std::string& name, const std::string& source) {
   std::ofstream out(std::string(std::getenv("PYFLAME_DUMP_KERNELS")) + "/" + name + ".hip");
-  out << gpu::whole_source(source);
+  const std::string text = gpu::whole_source(source);
+  expect_waits(name, text);
+  out << text;
   ASSERT_TRUE(out.flush()) << name;
 }
 

@@ -132,6 +132,17 @@ TEST(GpuMatmul, SizesAreArguments) {
   EXPECT_NE(one.find("pf::relu"), std::string::npos);
 }
 
+TEST(GpuMatmul, EveryKernelAwaitsEarlierKernels) {
+  using Entry = gpu::MatmulEntry;
+  const auto check = [](const char* name, Entry entry, bool transposed) {
+    expect_waits(name, gpu::whole_source(layer_source(entry, DType::bfloat16, 2, 4096, 4096, transposed, true)));
+  };
+  check("gemv_along", Entry::gemv, true);
+  check("gemv_across", Entry::gemv, false);
+  check("tile", Entry::tile, true);
+  check("units", Entry::units, true);
+}
+
 // For the build that compiles kernels for AMD GPUs: PYFLAME_DUMP_KERNELS names the folder.
 TEST(GpuMatmul, SourcesForOtherCompilers) {
   if (!std::getenv("PYFLAME_DUMP_KERNELS")) GTEST_SKIP() << "PYFLAME_DUMP_KERNELS names no folder";
