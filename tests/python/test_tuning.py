@@ -418,26 +418,83 @@ def test_a_wide_interval_keeps_nothing(low, high, expected):
 
 
 def _stored(path):
+    """A dict of problem and entry to whether it is sound, its time and its note."""
     with contextlib.closing(sqlite3.connect(path)) as db:
-        return {entry: bool(sound) for entry, sound in db.execute("SELECT entry, sound FROM measurements")}
+        return {(problem, entry): (bool(sound), us, note) for problem, entry, sound, us, note in db.execute("SELECT problem, entry, sound, us, note FROM measurements")}
 
 
-def test_what_was_not_decided_is_measured_again(tmp_path, monkeypatch, capsys):
-    from pyflame.benchmarking.compare import Comparison
+def _searches(path):
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return sorted(db.execute("SELECT problem, looked FROM enumerations"))
+
+
+def _write(path, at, rows, searches=()):
+    """Stores rows as PyFlame does: (problem, entry, own, sound, us), and (problem, looked) of searches."""
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        for problem, entry, own, sound, us in rows:
+            db.execute("INSERT OR REPLACE INTO measurements (environment, op, problem, entry, own, sound, us, error, measured_at) VALUES (1, 'matmul', ?, ?, ?, ?, ?, 0, ?)", (problem, entry, own, sound, us, at))
+        for problem, looked in searches:
+            db.execute("INSERT OR REPLACE INTO enumerations VALUES (1, 'matmul', ?, 'gpu.blas', 1, ?, 900, ?)", (problem, looked, at))
+
+
+@pytest.fixture
+def sessions(file, tmp_path, monkeypatch):
+    """A function that ends a second session with a comparison. The first one kept a winner of the problem p, which the second one measured again; the second one found another one for p, and one for q."""
     from pyflame.tuning import __main__ as command
 
-    path = str(tmp_path / "choices.sqlite")
-    with contextlib.closing(sqlite3.connect(path)) as db, db:
-        db.execute("CREATE TABLE measurements (entry, own, sound, measured_at)")
-        db.execute("CREATE TABLE enumerations (impl, stored_at)")
-        db.executemany("INSERT INTO measurements VALUES (?, ?, ?, ?)", [("before", 0, 1, "1"), ("own", 1, 1, "3"), ("new", 0, 1, "3"), ("wrong", 0, 0, "3")])
-        db.executemany("INSERT INTO enumerations VALUES (?, ?)", [("before", "1"), ("new", "3")])
-    monkeypatch.setattr(command, "_compare", lambda *_: Comparison("without", "with", 1.0, 0.02, 24.0, True))
-    assert command._keep_or_revert([], types.SimpleNamespace(compare=3, budget=60, json=False), "", path, "2") == 0
+    with pf.tuning.measure(budget=5, entries=["onednn.sgemm"]):  # makes the file
+        (pf.ones(8, 8).bfloat16() @ pf.ones(8, 8).bfloat16()).tolist()
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
+        db.execute("DELETE FROM measurements")
+        db.execute("CREATE TABLE IF NOT EXISTS enumerations (environment, op, problem, impl, tried, looked, size, stored_at, PRIMARY KEY (environment, op, problem, impl))")
+    _write(file, "2025-01-01", [("p", "own", 1, 1, 9), ("p", "winner", 0, 1, 3), ("p", "later wrong", 0, 1, 2), ("p", "wrong", 0, 0, 1)], [("p", 10)])
+    before = command._copy(str(file), str(tmp_path))
+    _write(file, "2025-01-03", [("p", "own", 1, 1, 8), ("p", "winner", 0, 1, 4), ("p", "later wrong", 0, 0, 2), ("p", "new", 0, 1, 5), ("q", "own", 1, 1, 7), ("q", "new", 0, 1, 6), ("q", "wrong", 0, 0, 1)],
+           [("p", 20), ("q", 30)])
+
+    def end(result):
+        monkeypatch.setattr(command, "_compare", lambda *_, **__: result)
+        assert command._keep_or_revert([], types.SimpleNamespace(compare=3, budget=60, json=False), "", str(file), before, "2025-01-02") == 0
+        return _stored(file)
+
+    return end
+
+
+EARLIER = {("p", "own"): (True, 9, ""), ("p", "winner"): (True, 3, ""), ("p", "later wrong"): (False, 2, ""), ("p", "wrong"): (False, 1, ""), ("q", "own"): (True, 7, ""), ("q", "wrong"): (False, 1, "")}
+
+
+def test_what_was_not_decided_is_measured_again_and_earlier_winners_stay(sessions, file, capsys):
+    from pyflame.benchmarking.compare import Comparison
+
+    assert sessions(Comparison("without", "with", 1.0, 0.02, 24.0, True)) == EARLIER
     assert "nothing of this session is used" in capsys.readouterr().err
-    assert _stored(path) == {"before": True, "own": True, "wrong": False}
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT impl FROM enumerations").fetchall() == [("before",)]
+    assert _searches(file) == [("p", 10)]
+    with pf.tuning.measure(budget=5, entries=["onednn.sgemm"]) as done:  # PyFlame reads the file as before
+        (pf.ones(8, 8).bfloat16() @ pf.ones(8, 8).bfloat16()).tolist()
+    assert done()["problems"] == 1
+
+
+def test_a_slower_program_takes_no_earlier_winner_back(sessions, file):
+    from pyflame.benchmarking.compare import Comparison
+
+    slower = (False, 5, "the whole program was slower with it")
+    assert sessions(Comparison("without", "with", 0.8, 0.7, 0.9, True)) == {**EARLIER, ("p", "new"): slower, ("q", "new"): (False, 6, slower[2])}
+    assert _searches(file) == [("p", 20), ("q", 30)]
+
+
+def test_a_first_session_that_decides_nothing_leaves_its_own_entries(file, tmp_path):
+    from pyflame.tuning import __main__ as command
+
+    before = command._copy(str(file), str(tmp_path))
+    with pf.tuning.measure(budget=20):
+        (pf.randn(70, 130) @ pf.randn(130, 90)).tolist()
+    own, measured = {r.entry for r in pf.tuning.rows() if r.own}, len(pf.tuning.rows())
+    command._revert(str(file), before, "2025-01-01")
+    assert len(pf.tuning.rows()) == measured and {r.entry for r in pf.tuning.rows() if r.sound} == own
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
+        db.execute("UPDATE measurements SET sound = 1")
+    command._forget(str(file), before, "2025-01-01")
+    assert {r.entry for r in pf.tuning.rows()} == own
 
 
 def test_runs_are_compared_again_until_they_say_something(monkeypatch, tmp_path):

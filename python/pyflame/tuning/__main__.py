@@ -105,18 +105,62 @@ def _compared(times):
     return Comparison("the program as it was", "the tuned program", *bootstrap(times["0"], times["1"], paired=True), paired=True)
 
 
-def _revert(path, since):
-    """What was measured in this session no longer decides."""
-    with contextlib.closing(sqlite3.connect(path, timeout=10)) as db, db:
-        db.execute("UPDATE measurements SET sound = 0, note = 'the whole program was slower with it' WHERE own = 0 AND sound = 1 AND measured_at >= ?", (since,))
+def _copy(path, folder):
+    """A copy of the file of measurements as it is before a session. It is empty where there is no such file yet."""
+    copy = os.path.join(folder, "before.sqlite")
+    with contextlib.closing(sqlite3.connect(copy)) as to:
+        if os.path.exists(path):
+            with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as db:
+                db.backup(to)
+    return copy
 
 
-def _forget(path, since):
-    """What was measured in this session decides nothing, and is measured again. What is wrong stays known."""
-    with contextlib.closing(sqlite3.connect(path, timeout=10)) as db, db:
-        db.execute("DELETE FROM measurements WHERE own = 0 AND sound = 1 AND measured_at >= ?", (since,))
-        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'enumerations'").fetchone():
-            db.execute("DELETE FROM enumerations WHERE stored_at >= ?", (since,))
+@contextlib.contextmanager
+def _with_earlier(path, before):
+    """The file of measurements, beside the copy of it that was made before the session, as one transaction."""
+    with contextlib.closing(sqlite3.connect(path, timeout=10)) as db:
+        db.execute("ATTACH ? AS before", (before,))
+        with db:
+            yield db
+
+
+def _columns(db, schema, table):
+    return [row[1] for row in db.execute(f"PRAGMA {schema}.table_info({table})")]
+
+
+def _put_back(db, table, key, changed, *values):
+    """The earlier rows of a table come back where they are missing or fulfil `changed`, a condition of the present rows in SQL with its values."""
+    columns = ", ".join(_columns(db, "before", table))
+    if columns:
+        same = " AND ".join(f"now.{name} = {table}.{name}" for name in key)
+        db.execute(f"INSERT OR REPLACE INTO main.{table} ({columns}) SELECT {columns} FROM before.{table} AS {table}"
+                   f" WHERE NOT EXISTS (SELECT 1 FROM main.{table} AS now WHERE {same} AND NOT ({changed}))", values)
+
+
+_KEY = "environment", "op", "problem", "entry"
+
+
+def _put_measurements_back(db, since):
+    """What an earlier session measured, and this one again, is as it was. What this session found to be wrong stays known."""
+    _put_back(db, "measurements", _KEY, "now.sound = 1 AND now.measured_at >= ?", since)
+
+
+def _revert(path, before, since, note="the whole program was slower with it"):
+    """What was found in this session no longer decides; what earlier sessions found does as before. How far the searches are stays known, since what they found does, too."""
+    with _with_earlier(path, before) as db:
+        known = f"AND NOT EXISTS (SELECT 1 FROM before.measurements AS b WHERE b.sound = 1 AND {' AND '.join(f'b.{name} = m.{name}' for name in _KEY)})" if _columns(db, "before", "measurements") else ""
+        db.execute(f"UPDATE main.measurements AS m SET sound = 0, note = ? WHERE own = 0 AND sound = 1 AND measured_at >= ? {known}", (note, since))
+        _put_measurements_back(db, since)
+
+
+def _forget(path, before, since):
+    """What was measured in this session decides nothing, and is measured again; what earlier sessions measured is as before. What is wrong stays known."""
+    with _with_earlier(path, before) as db:
+        db.execute("DELETE FROM main.measurements WHERE own = 0 AND sound = 1 AND measured_at >= ?", (since,))
+        _put_measurements_back(db, since)
+        if _columns(db, "main", "enumerations"):
+            db.execute("DELETE FROM main.enumerations WHERE stored_at >= ?", (since,))
+            _put_back(db, "enumerations", (*_KEY[:3], "impl"), "0")
 
 
 @contextlib.contextmanager
@@ -164,7 +208,8 @@ def _not_measured(names, path):
 
 
 def _tune(words, args, folder):
-    path, since = _C._choices_file(), datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    path = _C._choices_file()
+    before, since = _copy(path, folder), datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     log = os.path.join(folder, "log")
     outcome = watch.measure(words, os.path.join(folder, "steps"), log, path, since, args.budget, watch.Limits(args.idle, args.hang, args.start), watch.Progress(),
                             {"PYFLAME_TUNE_ENTRIES": ",".join(args.entries)} if args.entries else {})
@@ -193,11 +238,11 @@ def _tune(words, args, folder):
     elif args.problems or args.imported or not any(t.gain > 1 for t in found):
         _say(f"the measurements are in {path}")
     elif args.compare > 0:
-        return _keep_or_revert(words, args, folder, path, since)
+        return _keep_or_revert(words, args, folder, path, before, since)
     return 0
 
 
-def _keep_or_revert(words, args, folder, path, since):
+def _keep_or_revert(words, args, folder, path, before, since):
     result = _compare(words, folder, args.compare, max(60.0, args.budget))
     if isinstance(result, str):
         _say(f"the whole program was not compared: {result}; the measurements are kept")
@@ -205,10 +250,10 @@ def _keep_or_revert(words, args, folder, path, since):
     print(result, file=sys.stderr if args.json else sys.stdout)
     outcome = verdict(result)
     if outcome == "slower":
-        _revert(path, since)
+        _revert(path, before, since)
         _say("the program is slower with what was found, so nothing of it is used")
     elif outcome == "undecided":
-        _forget(path, since)
+        _forget(path, before, since)
         _say(f"the program's runs differ too much to say that it does not lose more than {1 - MOST_LOSS:.0%}, so nothing of this session is used, and a later call measures it again; hint: stop other "
              f"programs, or take a larger --compare; it is {args.compare}")
     else:
