@@ -52,6 +52,8 @@ def within(name, device, size, count, rounds):
     for _ in range(rounds):
         fn, x, y = _op(name, device, size)
         m = pf.bench(fn, x, y, device=device, max_seconds=8.0, min_samples=1600 if device == "cpu" else 400, places=count)
+        if one := next((note for note in m.notes if note.startswith(measure.FEWER_PLACES)), None):
+            raise SystemExit(f"bench_repeats: {one}")
         turns = np.array(m.samples[:len(m.samples) // (2 * count) * 2 * count]).reshape(-1, count)
         turns /= np.median(turns, 1, keepdims=True)
         halves = [np.median(turns[half::2], 0) for half in (0, 1)]

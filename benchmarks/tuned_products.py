@@ -196,6 +196,8 @@ def main():
         return worker(args.device, args.scale, args.only)
     if args.convolutions:
         return measure_convolutions(args.device, args.scale, args.budget, args.only)
+    if not problems(args.scale, args.device, args.only):
+        p.error(f"--only: no problem has this text in its name; got {args.only!r}; expected a part of a name such as {name_of(problems(args.scale, args.device)[0])!r}")
     with tempfile.TemporaryDirectory() as folder:
         seconds = tune(args, folder)
         compare(args, args.cache or folder, seconds)

@@ -60,8 +60,10 @@ void add_tune(CLI::App& app, Run& run) {
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
   cmd->add_option("--budget", s->budget, "The time for measurements: seconds, or a number with s, m or h")
       ->capture_default_str();
-  cmd->add_option("--compare", s->compare,
-                  "Pairs of runs that compare the whole program without and with what was found; 0: none")
+  cmd->add_option(
+         "--compare", s->compare,
+         "Pairs of runs that compare the whole program without and with what was found, up to three times as many "
+         "where they differ too much or look slower; 0: none")
       ->capture_default_str()
       ->check(kAtLeastZero);
   cmd->add_option("--idle", s->idle,

@@ -2,6 +2,7 @@
 import json
 import multiprocessing
 import pathlib
+import runpy
 import sys
 import types
 
@@ -143,6 +144,9 @@ def test_bench_refuses():
         pf.bench(pf.exp, pf.zeros(3), cache="hot")
     with pytest.raises(ValueError, match="numbers that make no sense; got relative=0"):
         pf.bench(pf.exp, pf.zeros(3), relative=0)
+    for places in (2.5, "2", True, None):
+        with pytest.raises(TypeError, match="bench: places is not a number of places; got .*; expected an integer, 1 or more"):
+            pf.bench(pf.exp, pf.zeros(3), places=places)
 
 
 def test_errors_of_the_function_are_raised():
@@ -481,6 +485,9 @@ def test_the_best_entry_is_one_of_the_same_day(monkeypatch):
     assert found.startswith("80% of the best entry: beside takes 4 us, own 5 us, of 2 entries; 1 more was measured on other days"), found
     rows[0].measured_at = "2025-03-02 10:00:00"
     assert shares._of_best(types.SimpleNamespace(call=lambda: None), "cpu", 1) == ["20% of the best entry: fast takes 1 us, own 5 us, of 3 entries"]
+    rows[:] = [row("fast", 1.0, "2025-01-01 10:00:00"), row("own", 5.0, "2025-03-02 00:01:00.250")]
+    found, = shares._of_best(types.SimpleNamespace(call=lambda: None), "cpu", 1)
+    assert found.startswith("no share of the best entry: there is one only") and "1 more was measured on other days" in found, found
 
 
 def test_comm_needs_a_device_with_memory(capsys):
@@ -552,6 +559,26 @@ def test_repeats_are_printed(tmp_path):
     found = json.loads((tmp_path / "r.json").read_text())
     figures = [p["us"] for p in found["processes"]]
     assert found["range"] == pytest.approx(abs(figures[1] - figures[0]) / (sum(figures) / 2))
+
+
+def test_places_that_cannot_be_compared_are_told(monkeypatch):
+    script = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "bench_repeats.py"
+    within = runpy.run_path(str(script))["within"]
+    monkeypatch.setattr(measure, "STAY", dict(measure.STAY))
+    monkeypatch.setattr(measure, "_may_be_copied", lambda *_: False)
+    bench = pf.bench
+    monkeypatch.setattr(pf, "bench", lambda *args, **kwargs: bench(*args, **{**kwargs, "max_seconds": 0.05}))
+    with pytest.raises(SystemExit, match="bench_repeats: at one place, not 8"):
+        within("add", "cpu", 512, 8, 1)
+
+
+def test_a_name_that_no_problem_has_is_an_error_of_the_parser(monkeypatch, capsys):
+    script = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "tuned_products.py"
+    main = runpy.run_path(str(script))["main"]
+    monkeypatch.setattr(sys, "argv", ["tuned_products.py", "--only", "nothing"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2 and "--only: no problem has this text in its name; got 'nothing'" in capsys.readouterr().err
 
 
 def test_records_keep_the_settings_that_the_doctor_names():
@@ -626,18 +653,50 @@ def test_arguments_stay_the_same_where_a_copy_would_be_something_else():
     assert len(_bench(lambda a: a.repeat(2000), pf.randn(5000))) == 1, "the result is large"
 
 
-def test_a_result_is_where_it_was_when_its_place_has_its_next_turn(monkeypatch):
-    monkeypatch.setitem(measure.STAY, "cpu", 2)
-    at = {}
+def test_samples_end_after_whole_rounds_over_the_places():
+    ticks = iter(range(10**6))
+    sampling = measure.Sampling(lambda calls: (1.0, 1.0, 0.1), 0.01, 10, 10**6, clock=lambda: next(ticks), turn=12)
+    assert len(sampling.run(1)[0]) == 12
+    sampling = measure.Sampling(lambda calls: (1.0, 1.0, 0.1), 0.01, 25, 10**6, clock=lambda: next(ticks), turn=12)
+    assert len(sampling.run(1)[0]) == 36
 
-    def call(a, b):
-        out = a + b
-        at.setdefault(id(b), set()).add(out.data_ptr())
+
+@pytest.mark.parametrize("drawn, note", [(3, "2 of 5 places were measured; hint: a larger max_seconds"), (11, "the last round over the 5 places is not whole"), (10, None), (20, None)])
+def test_rounds_that_are_not_whole_are_told(monkeypatch, drawn, note):
+    monkeypatch.setitem(measure.STAY, "cpu", 2)
+    monkeypatch.setattr(measure.Sampling, "warm_up", lambda *_: True)
+    monkeypatch.setattr(measure.Sampling, "run", lambda self, calls: ([1.0] * drawn, [1.0] * drawn, [0.1] * drawn))
+    m = pf.bench(lambda a: a + 1, pf.randn(50), places=PLACES)
+    told = [text for text in m.notes if "places" in text]
+    assert (told == []) if note is None else (len(told) == 1 and told[0].startswith(note)), told
+
+
+def test_tensors_in_a_list_are_told_to_stay():
+    x, y = pf.randn(50), pf.randn(50)
+    told = [sum("tensors within a list" in note for note in pf.bench(fn, *args, max_seconds=0.05, places=PLACES).notes)
+            for fn, args in ((lambda a, rest: a + rest[0], (x, [y])), (lambda a, rest: a + rest["y"][0], (x, {"y": (y,)})), (lambda a, rest: a + rest[0], (x, [1.0])), (lambda a, b: a + b, (x, y)))]
+    assert told == [1, 1, 0, 0]
+
+
+def test_a_result_is_where_it_was_when_its_place_has_its_next_turn():
+    """The results of the other places are held while a place has its turn, so its own one takes the memory that it had, and none of theirs."""
+    rounds, at = 4, {}
+
+    def call(place, b):
+        out = b + 1
+        at.setdefault(place, []).append(out.data_ptr())
         return out
 
-    pf.bench(call, pf.randn(40000), pf.randn(40000), max_seconds=0.3, min_samples=20, places=PLACES)
-    found = [places for places in at.values()][1:]  # the first one also has the calls before the copies
-    assert len({p for places in found for p in places}) >= PLACES - 2, at
+    calls = [lambda place=place, b=pf.randn(40000): call(place, b) for place in range(PLACES)]
+    timer = measure._Timer(calls[0], "cpu", None, calls[1:])
+    timer.stay = 2
+    for turn in range(rounds * PLACES):
+        if turn == PLACES:
+            at.clear()  # the first round finds its memory
+        for _ in range(timer.stay):
+            timer.sample(3)
+    assert len(at) == PLACES and all(len(set(places)) == 1 and len(places) >= (rounds - 1) * 6 for places in at.values()), at
+    assert len({places[0] for places in at.values()}) == PLACES, at
 
 
 # ---- calls that are queued before the device begins

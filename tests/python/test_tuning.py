@@ -1,10 +1,16 @@
 """pf.tuning and `pyflame tune`: candidates are measured and must compute the right result, one can be forced, a program is tuned as a whole, and an entry that
 ends the process is left out."""
+import builtins
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import re
+import select
 import shutil
+import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -404,9 +410,29 @@ def test_a_program_that_never_computes_is_stopped(tmp_path):
 
     q = Quiet(Limits(idle=20, hang=60, start=100))
     assert [q.stop(t, None, (0, 0), computes=False) for t in (0, 50, 100, 101)] == [None, None, None, "late"]
+    q = Quiet(Limits(idle=20, hang=60, start=100))  # a launcher computes nothing itself; its child does
+    assert [q.stop(t, None, (2, 9, 0), computes=False) for t in (0, 90)] == [None, None]
+    assert q.stop(99, (7, 1), (2, 9, 0), computes=False) is None  # a candidate of the child runs
+    assert [q.stop(t, None, (2, 9, 0), computes=False) for t in (101, 150)] == [None] * 2
+    assert [q.stop(t, None, (3, 12, 0), computes=False) for t in (151, 171, 172)] == [None, None, "stopped"]
     (tmp_path / "waits.py").write_text("import threading\nthreading.Event().wait()\n")
     ran = tune(tmp_path, "--start", "1", "waits.py")
     assert ran.returncode == 1 and "the program computed nothing within 1 s; hint: --start" in ran.stderr, ran.stderr
+
+
+def test_what_was_measured_before_a_program_was_late_is_printed(file, tmp_path, monkeypatch, capsys):
+    from pyflame.tuning import __main__ as command
+
+    def measure(*_, **__):
+        with pf.tuning.measure(budget=20):
+            (pf.randn(70, 130) @ pf.randn(130, 90)).tolist()
+        return watch.Outcome("late")
+
+    monkeypatch.setattr(command.watch, "measure", measure)
+    (tmp_path / "log").write_text("")
+    assert command._tune([], types.SimpleNamespace(budget=5, idle=1, hang=1, start=1, entries=[], problems=None, imported=[], json=False, compare=0), str(tmp_path)) == 0
+    said = capsys.readouterr()
+    assert "matmul(float32(70, 130)" in said.out and "computed nothing" not in said.err
 
 
 @pytest.mark.parametrize("low, high, expected", [(1.01, 1.2, "kept"), (0.98, 1.02, "kept"), (0.02, 24, "undecided"), (0.96, 1.3, "undecided"), (0.8, 0.9, "slower"), (0.5, 0.999, "undecided")])
@@ -414,56 +440,214 @@ def test_a_wide_interval_keeps_nothing(low, high, expected):
     from pyflame.benchmarking.compare import Comparison
     from pyflame.tuning.__main__ import verdict
 
-    assert verdict(Comparison("without", "with", (low * high) ** 0.5, low, high, True)) == expected
+    comparison = Comparison("without", "with", (low * high) ** 0.5, low, high, True)
+    assert verdict(comparison, 5) == expected
+    assert verdict(comparison, 4) == ("undecided" if expected == "slower" else expected)  # pairs that are too few
 
 
 def _stored(path):
+    """A dict of problem and entry to whether it is sound, its time and its note."""
     with contextlib.closing(sqlite3.connect(path)) as db:
-        return {entry: bool(sound) for entry, sound in db.execute("SELECT entry, sound FROM measurements")}
+        return {(problem, entry): (bool(sound), us, note) for problem, entry, sound, us, note in db.execute("SELECT problem, entry, sound, us, note FROM measurements")}
 
 
-def test_what_was_not_decided_is_measured_again(tmp_path, monkeypatch, capsys):
-    from pyflame.benchmarking.compare import Comparison
+def _searches(path):
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return sorted(db.execute("SELECT problem, looked FROM enumerations"))
+
+
+def _write(path, at, rows, searches=()):
+    """Stores rows as PyFlame does: (problem, entry, own, sound, us), and (problem, looked) of searches."""
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        for problem, entry, own, sound, us in rows:
+            db.execute("INSERT OR REPLACE INTO measurements (environment, op, problem, entry, own, sound, us, error, measured_at) VALUES (1, 'matmul', ?, ?, ?, ?, ?, 0, ?)", (problem, entry, own, sound, us, at))
+        for problem, looked in searches:
+            db.execute("INSERT OR REPLACE INTO enumerations VALUES (1, 'matmul', ?, 'gpu.blas', 1, ?, 900, ?)", (problem, looked, at))
+
+
+@pytest.fixture
+def sessions(file, tmp_path, monkeypatch):
+    """A function that ends a second session with a comparison. The first one kept a winner of the problem p, which the second one measured again; the second one found another one for p, and one for q."""
     from pyflame.tuning import __main__ as command
 
-    path = str(tmp_path / "choices.sqlite")
-    with contextlib.closing(sqlite3.connect(path)) as db, db:
-        db.execute("CREATE TABLE measurements (entry, own, sound, measured_at)")
-        db.execute("CREATE TABLE enumerations (impl, stored_at)")
-        db.executemany("INSERT INTO measurements VALUES (?, ?, ?, ?)", [("before", 0, 1, "1"), ("own", 1, 1, "3"), ("new", 0, 1, "3"), ("wrong", 0, 0, "3")])
-        db.executemany("INSERT INTO enumerations VALUES (?, ?)", [("before", "1"), ("new", "3")])
-    monkeypatch.setattr(command, "_compare", lambda *_: Comparison("without", "with", 1.0, 0.02, 24.0, True))
-    assert command._keep_or_revert([], types.SimpleNamespace(compare=3, budget=60, json=False), "", path, "2") == 0
+    with pf.tuning.measure(budget=5, entries=["onednn.sgemm"]):  # makes the file
+        (pf.ones(8, 8).bfloat16() @ pf.ones(8, 8).bfloat16()).tolist()
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
+        db.execute("DELETE FROM measurements")
+        db.execute("CREATE TABLE IF NOT EXISTS enumerations (environment, op, problem, impl, tried, looked, size, stored_at, PRIMARY KEY (environment, op, problem, impl))")
+    _write(file, "2025-01-01", [("p", "own", 1, 1, 9), ("p", "winner", 0, 1, 3), ("p", "later wrong", 0, 1, 2), ("p", "wrong", 0, 0, 1)], [("p", 10)])
+    before = command._copy(str(file), str(tmp_path))
+    _write(file, "2025-01-03", [("p", "own", 1, 1, 8), ("p", "winner", 0, 1, 4), ("p", "later wrong", 0, 0, 2), ("p", "new", 0, 1, 5), ("q", "own", 1, 1, 7), ("q", "new", 0, 1, 6), ("q", "wrong", 0, 0, 1)],
+           [("p", 20), ("q", 30)])
+
+    def end(result):
+        monkeypatch.setattr(command, "_compare", lambda *_, **__: result)
+        assert command._keep_or_revert([], types.SimpleNamespace(compare=3, budget=60, json=False), "", str(file), before, "2025-01-02") == 0
+        return _stored(file)
+
+    return end
+
+
+EARLIER = {("p", "own"): (True, 9, ""), ("p", "winner"): (True, 3, ""), ("p", "later wrong"): (False, 2, ""), ("p", "wrong"): (False, 1, ""), ("q", "own"): (True, 7, ""), ("q", "wrong"): (False, 1, "")}
+
+
+def test_what_was_not_decided_is_forgotten_and_earlier_winners_stay(sessions, file, capsys):
+    from pyflame.benchmarking.compare import Comparison
+    from pyflame.tuning.__main__ import Compared
+
+    assert sessions(Compared("undecided", Comparison("without", "with", 1.0, 0.02, 24.0, True))) == EARLIER
     assert "nothing of this session is used" in capsys.readouterr().err
-    assert _stored(path) == {"before": True, "own": True, "wrong": False}
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT impl FROM enumerations").fetchall() == [("before",)]
+    assert _searches(file) == [("p", 10)]
+
+
+def test_a_slower_program_takes_no_earlier_winner_back(sessions, file):
+    from pyflame.benchmarking.compare import Comparison
+    from pyflame.tuning.__main__ import Compared
+
+    slower = (False, 5, "the whole program was slower with it")
+    assert sessions(Compared("slower", Comparison("without", "with", 0.8, 0.7, 0.9, True))) == {**EARLIER, ("p", "new"): slower, ("q", "new"): (False, 6, slower[2])}
+    assert _searches(file) == [("p", 20), ("q", 30)]
+
+
+def test_a_first_session_that_decides_nothing_is_measured_again(file, tmp_path):
+    from pyflame.tuning import __main__ as command
+
+    before = command._copy(str(file), str(tmp_path))
+    a, b = pf.randn(70, 130), pf.randn(130, 90)
+    with pf.tuning.measure(budget=20):
+        (a @ b).tolist()
+    own, measured = {r.entry for r in pf.tuning.rows() if r.own}, len(pf.tuning.rows())
+    command._revert(str(file), before, "2025-01-01", "slower")
+    assert len(pf.tuning.rows()) == measured and {r.entry for r in pf.tuning.rows() if r.sound} == own
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
+        db.execute("UPDATE measurements SET sound = 1")
+    command._forget(str(file), before, "2025-01-01")
+    assert {r.entry for r in pf.tuning.rows()} == own
+    pf._C.clear_program_cache()
+    with pf.tuning.measure(budget=20) as done:
+        (a @ b).tolist()
+    assert done()["problems"] == 1 and len(pf.tuning.rows()) > len(own)
+
+
+def _of_runs(monkeypatch, tmp_path, without, tuned, pairs=3):
+    """What a comparison of runs with these times comes to, and how many runs of either kind there were. A text in the place of a time says why there is none."""
+    from pyflame.tuning import __main__ as command
+
+    times, ran = {"0": iter(without), "1": iter(tuned)}, []
+
+    def run_once(words, report, log, environment, stop, held=()):
+        ran.append(environment["PYFLAME_TUNED"])
+        found = next(times[ran[-1]])
+        return types.SimpleNamespace(why=found if isinstance(found, str) else "ended", step_seconds=None if isinstance(found, str) else found)
+
+    monkeypatch.setattr(command.watch, "run_once", run_once)
+    (tmp_path / "log").write_text("the last line\n")
+    return command._compare([], str(tmp_path), pairs, 60), (ran.count("0"), ran.count("1"))
 
 
 def test_runs_are_compared_again_until_they_say_something(monkeypatch, tmp_path):
-    from pyflame.tuning import __main__ as command
+    found, ran = _of_runs(monkeypatch, tmp_path, [1.0] * 9, [0.1, 9.0, *[0.8] * 7])
+    assert found.outcome == "kept" and found.comparison.ratio == pytest.approx(1.25) and ran[0] > 3 and ran[0] == ran[1]
 
-    figures, ran = {"0": iter([1.0] * 9), "1": iter([0.1, 9.0, *[0.8] * 7])}, []
 
-    def run_once(words, report, log, environment, stop):
-        ran.append(environment["PYFLAME_TUNED"])
-        return types.SimpleNamespace(why="ended", step_seconds=next(figures[ran[-1]]))
+def test_few_slower_runs_ask_for_more(monkeypatch, tmp_path):
+    found, ran = _of_runs(monkeypatch, tmp_path, [1.0] * 9, [*[1.1] * 3, *[0.9] * 6])
+    assert found.outcome == "undecided" and ran == (9, 9)
+    found, ran = _of_runs(monkeypatch, tmp_path, [1.0] * 9, [1.1] * 9)
+    assert found.outcome == "slower" and ran == (9, 9)
+    found, ran = _of_runs(monkeypatch, tmp_path, [1.0] * 3, [1.1] * 3, pairs=1)
+    assert found.outcome == "undecided" and ran == (3, 3), "three pairs are too few for it"
 
-    monkeypatch.setattr(command.watch, "run_once", run_once)
-    assert command._compare([], str(tmp_path), 3, 60).ratio == pytest.approx(1.25) and len(ran) > 6 and ran.count("0") == ran.count("1")
+
+@pytest.mark.parametrize("without, tuned, outcome, why", [
+    ([1.0] * 9, [0.1, 9.0, 0.8, "interrupted"], "undecided", "the comparison was interrupted"),
+    ([*[1.0] * 6, "failed"], [1.1] * 6, "slower", "the program failed:\nthe last line\n"),
+    ([*[1.0] * 6, "stopped"], [0.1, 9.0, 9.0, 0.1, 9.0, 0.1], "undecided", "the program did not come to an end within 60 s"),
+    ([1.0] * 9, [0.1, 9.0, 0.8, 0.8, "failed"], "fails", "the tuned program failed:\nthe last line\n"),
+    ([1.0] * 9, ["failed"], "fails", "the tuned program failed:\nthe last line\n"),
+    ([1.0] * 9, [1.0, "stopped"], "undecided", "the tuned program did not come to an end within 60 s"),
+    ([1.0] * 9, [1.0, "interrupted"], "not compared", "the comparison was interrupted"),
+    (["failed"], [], "not compared", "the program failed:\nthe last line\n")])
+def test_runs_that_do_not_come_to_an_end(monkeypatch, tmp_path, without, tuned, outcome, why):
+    found, _ = _of_runs(monkeypatch, tmp_path, without, tuned)
+    assert (found.outcome, found.why) == (outcome, why)
+
+
+def test_a_tuned_program_that_fails_is_not_used(sessions):
+    from pyflame.tuning.__main__ import Compared
+
+    found = sessions(Compared("fails", None, "the tuned program failed"))
+    assert found == {**EARLIER, ("p", "new"): (False, 5, "the whole program failed with it"), ("q", "new"): (False, 6, "the whole program failed with it")}
+
+
+ALONE = "from pyflame.tuning.__main__ import alone\nwith alone({!r}) as held:\n    print('alone', len(held), flush=True)\n"
 
 
 def test_two_sessions_with_one_cache_run_one_after_the_other(tmp_path):
     from pyflame.tuning.__main__ import alone
 
-    (tmp_path / "cache").mkdir()
-    code = f"from pyflame.tuning.__main__ import alone\nwith alone({str(tmp_path / 'cache')!r}):\n    print('alone', flush=True)\n"
-    with alone(str(tmp_path / "cache")):
-        second = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert f"another pyflame tune, process {os.getpid()}, measures with the cache folder" in second.stderr.readline()
+    with alone(str(tmp_path)):
+        second = subprocess.Popen([sys.executable, "-c", ALONE.format(str(tmp_path))], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert f"another pyflame tune, process {os.getpid()} on {socket.gethostname()}, measures with the cache folder" in second.stderr.readline()
         assert second.poll() is None
     out, err = second.communicate(timeout=60)
-    assert out == "alone\n" and second.returncode == 0, err
+    assert out == "alone 1\n" and second.returncode == 0, err
+
+
+@pytest.mark.parametrize("where", ["open", "flock"])
+def test_a_folder_without_locks_is_no_hindrance(tmp_path, monkeypatch, capsys, where):
+    from pyflame.tuning import __main__ as command
+
+    def refuses(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")  # a lock of another user
+
+    monkeypatch.setattr(*((builtins, "open") if where == "open" else (command.fcntl, "flock")), refuses)
+    with command.alone(str(tmp_path)) as held:
+        monkeypatch.undo()
+        assert held == ()
+    assert capsys.readouterr().err == f"pyflame tune: the folder has no lock for one pyflame tune at a time: Permission denied; got '{tmp_path}'; hint: let no other pyflame tune run with it\n"
+
+
+@contextlib.contextmanager
+def _session(tmp_path):
+    """A session whose program waits for good: its process, that of the program, and a pipe that is at its end when the program is gone."""
+    os.mkfifo(tmp_path / "runs")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "waits.py").write_text("import os, signal\npipe = open('runs', 'w')\npipe.write(f'{os.getpid()}\\n')\npipe.flush()\nsignal.pause()\n")
+    session = subprocess.Popen([sys.executable, "-m", "pyflame.tuning", "waits.py"], env={**os.environ, "PYFLAME_CACHE_DIR": str(tmp_path / "cache")}, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with open(tmp_path / "runs") as pipe:
+        program = int(pipe.readline())
+        try:
+            yield session, program, pipe
+        finally:
+            for process in (session.pid, program):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            session.wait(60)
+
+
+def _at_its_end(pipe):
+    return select.select([pipe], [], [], 60)[0] == [pipe] and pipe.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_program_ends_with_its_session(tmp_path, number):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        pytest.skip("the signal is ignored here, as with nohup, and stays so")
+    with _session(tmp_path) as (session, _, pipe):
+        session.send_signal(number)
+        assert _at_its_end(pipe) and session.wait(60) == 128 + number
+
+
+def test_the_cache_is_locked_while_the_program_of_a_killed_session_runs(tmp_path):
+    with _session(tmp_path) as (session, program, pipe), open(tmp_path / "cache" / "tune.lock") as lock:
+        session.kill()
+        session.wait(60)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.kill(program, signal.SIGKILL)
+        assert _at_its_end(pipe)
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 @pytest.mark.parametrize("text, computes", [("", False), ("start 1.0\n", False), ("start 1.0\ncomputes 2.0\n", True), ("start 1.0\nstep 1.1\nstep 1.2\nstep 1.3\ncomputes 1.4\n", True)])

@@ -143,6 +143,7 @@ WRITERS = {
     "testing/language_models.py": None,  # models for tests
     "train/_logs.py": "`pf.train.Trainer`",
     "train/_page.py": "`pf.train.Trainer`",
+    "tuning/__main__.py": "`tune.lock`",
     "tuning/child.py": None,  # read by the process that began it
     "tuning/exchange.py": "`pyflame tune --export`",
     "tuning/watch.py": None,  # the same

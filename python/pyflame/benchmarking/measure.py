@@ -28,6 +28,7 @@ COLD_CALLS = 8  # calls of a sample with a cold cache
 HOST_BOUND = 0.9  # the part of a sample's time that the host takes to submit the calls, from which on the device waits for the host
 MOST_AHEAD = 256  # calls that are queued before the device may begin: the driver's queue holds some hundreds
 FEWEST_AHEAD = 8
+FEWER_PLACES = "at one place, not"  # how the note begins where arguments are not copied
 STAY = {"cpu": 60, "gpu": 6}  # samples at a place before the next one: 30 ms. A cache needs much longer than one call to give up what was there before
 MOST_BYTES = {"cpu": 16 << 20, "gpu": 64 << 20}  # of the arguments and results of a call that are copied: larger ones are in no cache, and copies would take memory
 FLUSH = 2  # a cold cache: so many times its size is written before each call
@@ -149,12 +150,13 @@ def drift_of(samples):
 
 
 class Sampling:
-    """Draws samples until they are enough. `draw(calls)` returns (figure, wall, submit) in milliseconds for each call; `clock` returns seconds."""
+    """Draws samples until they are enough. `draw(calls)` returns (figure, wall, submit) in milliseconds for each call; `clock` returns seconds. turn: the samples of a round over
+    all places: unless the time is over, they are enough only after a whole round, so that each place counts as much as the others."""
 
-    def __init__(self, draw, relative, min_samples, max_seconds, clock=time.perf_counter, tell=None):
+    def __init__(self, draw, relative, min_samples, max_seconds, clock=time.perf_counter, tell=None, turn=1):
         self.tell = tell or (lambda part, text: None)  # what a display shows: a part from 0 to 1, and a text
         self.draw, self.relative, self.min_samples, self.max_seconds, self.clock = draw, relative, min_samples, max_seconds, clock
-        self.warmup_calls = 0
+        self.warmup_calls, self.turn = 0, turn
 
     def warm_up(self, calls):
         """Draws samples until two groups of them agree, for at most a third of the time. False if they never did."""
@@ -180,6 +182,8 @@ class Sampling:
             if spent > self.max_seconds and len(samples) >= 3:
                 break
             if len(samples) < look or spent < SAMPLING_SECONDS:
+                continue
+            if len(samples) % self.turn:
                 continue
             look = len(samples) + max(1, len(samples) // 20)  # sorting the samples after each of them would take longer than drawing them
             figures = [s[0] for s in samples]
@@ -302,6 +306,12 @@ def _size_of(values):
     return None if None in sizes else sum(sizes)
 
 
+def _holds_tensors(value):
+    """Whether a list, tuple or dict has a tensor in it."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return any(isinstance(v, _C.Tensor) or _holds_tensors(v) for v in inner)
+
+
 def _may_be_copied(call, arguments, most):
     """Whether a call takes as long with copies of its arguments, and means the same: they are plain tensors, shared with nobody, which it does not change, and together with its result they have at most so many bytes."""
     tensors = [a for a in arguments if isinstance(a, _C.Tensor)]
@@ -387,17 +397,19 @@ def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, c
     until the 95 % interval of their median is within `relative` of it, or for `max_seconds`. cache='cold' empties the last-level cache before each call. On
     a GPU the figure is the device's own time. flops and bytes, of one call, are for rates. tell(part, text) is called
     from time to time, for a display. The result of fn may be anything. device: whose clock and environment count; that of the first tensor among the arguments unless given.
-    places: 2 or more copy small tensors among the arguments, and the samples take these copies in turns: a short function may take longer or shorter where its operands lie elsewhere.
+    places: 2 or more copy small tensors among the arguments, and the samples take these copies in turns, in whole rounds as far as max_seconds suffice: a short function may take longer or shorter where its operands lie elsewhere.
     min_samples: how many samples are drawn at least, 3 or more. name: what the Measurement is called; that of fn unless given.
 
         print(pf.bench(pf.matmul, a, b, flops=2 * 4096**3))
 
-    TypeError if fn cannot be called, ValueError for a cache or numbers that make no sense. What fn raises is raised.
+    TypeError if fn cannot be called or places is not an integer, ValueError for a cache or numbers that make no sense. What fn raises is raised.
     """
     if not callable(fn):
         raise TypeError(f"bench: not a function; got {type(fn).__name__}; expected something to call")
     if cache not in ("warm", "cold"):
         raise ValueError(f"bench: no such cache; got {cache!r}; expected 'warm' or 'cold'")
+    if isinstance(places, bool) or not isinstance(places, int):
+        raise TypeError(f"bench: places is not a number of places; got {places!r}; expected an integer, 1 or more")
     if not (relative > 0 and max_seconds > 0 and min_samples >= 3 and places >= 1):
         raise ValueError(f"bench: numbers that make no sense; got relative={relative}, max_seconds={max_seconds}, min_samples={min_samples}, places={places}; expected more than 0, and 3 samples or more")
     device = _device_of((*args, *kwargs.values()), device)
@@ -416,16 +428,23 @@ def bench(fn: Callable[..., object], *args: Any, device: Device | None = None, c
     if places > 1 and cache == "warm" and _may_be_copied(call, (*args, *kwargs.values()), most):
         further = _at_other_places(fn, args, kwargs, places - 1)
     elif places > 1:
-        notes.append(f"at one place, not {places}: only small plain tensors are copied, which the function does not change, where its result is such tensors and the cache is warm")
+        notes.append(f"{FEWER_PLACES} {places}: only small plain tensors are copied, which the function does not change, where its result is such tensors and the cache is warm")
+    if further and any(_holds_tensors(a) for a in (*args, *kwargs.values())):
+        notes.append("tensors within a list, tuple or dict among the arguments are not copied, so they are at one place")
     timer = _Timer(call, device, environment.flusher(device, FLUSH) if cache == "cold" else None, further)
     calls = _calls_for(timer) if cache == "warm" else COLD_CALLS
     timer.queue_ahead(calls)
-    sampling = Sampling(timer.sample, relative, min_samples, max_seconds, tell=tell)
+    sampling = Sampling(timer.sample, relative, min_samples, max_seconds, tell=tell, turn=timer.stay * len(timer.calls))
     warm = sampling.warm_up(calls)
     before, fallbacks, programs, start = environment.state(device), _fallbacks(), _C.program_cache_stats()["misses"], time.perf_counter()
     timer.drawn = 0
     figures, wall, submit = sampling.run(calls)
     notes += [f"fallback: {text}" for key, (times, text) in _fallbacks().items() if times > fallbacks.get(key, (0,))[0]]
+    if further and len(figures) % sampling.turn:  # the time was over
+        visits, at = divmod(len(figures), timer.stay)
+        visits += at > 0
+        reached = min(visits, places)
+        notes.append(f"{reached} of {places} places were measured; hint: a larger max_seconds" if reached < places else f"the last round over the {places} places is not whole, so some of them count for more; hint: a larger max_seconds")
     seconds, after, compiled = time.perf_counter() - start, environment.state(device), _C.program_cache_stats()["misses"] - programs
     if "xcd_clocks_mhz" in after:
         after.update(timer.clocks_of_xcds(calls))

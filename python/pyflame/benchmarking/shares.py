@@ -66,11 +66,12 @@ def _of_best(p, device, seconds):
         _C.synchronize()
     rows = [r for r in database.rows_here(device, step["op"], step["problem"]) if r.sound]
     own = next((r for r in rows if r.entry == step["entry"]), None)
-    if own is None or len(rows) < 2:
-        return ["no share of the best entry: there is one only, or --seconds were too few; hint: pyflame tune --list"]
-    those = _measured_with(own, rows)
-    best, left = min(those, key=lambda r: r.us), len(rows) - len(those)
+    those = [] if own is None else _measured_with(own, rows)
+    left = len(rows) - len(those) if those else 0
     others = f"; {left} more {'was' if left == 1 else 'were'} measured on other days, whose times are not comparable; hint: PYFLAME_CACHE_DIR=FOLDER, a new one, measures all of them together" if left else ""
+    if len(those) < 2:
+        return [f"no share of the best entry: there is one only, or --seconds were too few{others or '; hint: pyflame tune --list'}"]
+    best = min(those, key=lambda r: r.us)
     return [f"{best.us / own.us:.0%} of the best entry: {best.entry} takes {best.us:.4g} us, {own.entry} {own.us:.4g} us, of {len(those)} entries{others}"]
 
 

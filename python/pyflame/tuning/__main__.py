@@ -6,18 +6,21 @@ import fcntl
 import os
 import re
 import shutil
+import socket
 import sqlite3
 import sys
 import tempfile
+from dataclasses import dataclass
 
 from .. import _C
-from .._entry import command
+from .._entry import command, end_in_order
 from ..benchmarking.compare import Comparison, bootstrap
 from . import exchange, imports, watch
 from .database import document, problems, rows, table
 from .products import LEFT_OUT
 
-MOST_ROUNDS = 3  # of pairs of runs, where the first ones say nothing
+MOST_ROUNDS = 3  # of pairs of runs, where the first ones say nothing, or that the program is slower
+FEWEST_PAIRS = 5  # that show a slower program: if there is no difference, all of n pairs look slower in up to one of 2^n comparisons
 MOST_LOSS = 0.97  # an interval that begins above says that the program loses nothing that counts: an entry is taken for a gain of as much
 _PROBE = bytes(1 << 16)  # about what the file of measurements takes at first
 
@@ -71,70 +74,146 @@ def _tail(log, lines=20):
         return "".join(f.readlines()[-lines:])
 
 
-def verdict(comparison):
-    """'kept', 'slower' or 'undecided'. An interval that has 1 in it is enough where it excludes a loss that counts: entries that are faster alone are kept. A wide one says nothing."""
+def verdict(comparison, pairs):
+    """'kept', 'slower' or 'undecided'. An interval that has 1 in it is enough where it excludes a loss that counts: entries that are faster alone are kept. A wide one says nothing, and few pairs
+    do not say that the program is slower."""
     if comparison.verdict == "slower":
-        return "slower"
+        return "slower" if pairs >= FEWEST_PAIRS else "undecided"
     return "kept" if comparison.verdict == "faster" or comparison.low > MOST_LOSS else "undecided"
 
 
-def _compare(words, folder, pairs, most_seconds):
-    """Runs the program without and with what was measured, in turns, and for more turns while the interval says nothing. A Comparison, or a text that says why there is none."""
+@dataclass(frozen=True)
+class Compared:
+    """outcome: 'kept', 'slower', 'undecided', 'fails' (the tuned program alone does), or 'not compared'. why: what ended the comparison early."""
+
+    outcome: str
+    comparison: Comparison = None
+    why: str = ""
+
+
+def _compare(words, folder, pairs, most_seconds, held=()):
+    """Runs the program without and with what was measured, in turns, and for more turns until the interval says that it is kept. A Compared."""
     report, log = os.path.join(folder, "steps"), os.path.join(folder, "log")
     times, progress, wanted = {"0": [], "1": []}, watch.Progress(), 2 * pairs
     for turn, which in enumerate(watch.in_turns(MOST_ROUNDS * pairs)):
         if turn == wanted:
-            if verdict(_compared(times)) != "undecided":
+            if _compared(times).outcome == "kept":
                 break
             wanted += 2 * pairs
         tuned = "01"[which]
         progress.show(turn / wanted, f"comparing the whole program: run {turn + 1} of {wanted}")
-        outcome = watch.run_once(words, report, log, {"PYFLAME_TUNED": tuned, "PYFLAME_TUNE_BUDGET_MS": "0"}, lambda s: "stopped" if s > most_seconds else None)
-        if outcome.why == "interrupted":
+        outcome = watch.run_once(words, report, log, {"PYFLAME_TUNED": tuned, "PYFLAME_TUNE_BUDGET_MS": "0"}, lambda s: "stopped" if s > most_seconds else None, held)
+        if outcome.why != "ended" or outcome.step_seconds is None:
             progress.clear()
-            return "the comparison was interrupted"
-        if outcome.why == "failed" or outcome.step_seconds is None:
-            progress.clear()
-            return f"the program did not come to an end within {most_seconds:.0f} s" if outcome.why == "stopped" else f"the program failed:\n{_tail(log)}"
+            return _cut_short(outcome.why, tuned == "1", times, pairs, f" did not come to an end within {most_seconds:.0f} s" if outcome.why == "stopped" else f" failed:\n{_tail(log)}")
         times[tuned].append(outcome.step_seconds)
     progress.clear()
     return _compared(times)
 
 
-def _compared(times):
-    return Comparison("the program as it was", "the tuned program", *bootstrap(times["0"], times["1"], paired=True), paired=True)
+def _cut_short(why, tuned, times, pairs, how):
+    """A Compared where a run has no time. If it is the tuned program that has none, this says something of what was found; otherwise the pairs so far decide, if there was a round of them."""
+    text = "the comparison was interrupted" if why == "interrupted" else f"the {'tuned ' * tuned}program{how}"
+    fails = tuned and why != "interrupted"  # the first run is one without what was found
+    if fails and why != "stopped":
+        return Compared("fails", None, text)
+    if min(map(len, times.values())) >= pairs:
+        return _compared(times, text)
+    return Compared("undecided" if fails else "not compared", None, text)
 
 
-def _revert(path, since):
-    """What was measured in this session no longer decides."""
-    with contextlib.closing(sqlite3.connect(path, timeout=10)) as db, db:
-        db.execute("UPDATE measurements SET sound = 0, note = 'the whole program was slower with it' WHERE own = 0 AND sound = 1 AND measured_at >= ?", (since,))
+def _compared(times, why=""):
+    pairs = min(map(len, times.values()))
+    comparison = Comparison("the program as it was", "the tuned program", *bootstrap(times["0"], times["1"], paired=True), paired=True)
+    return Compared(verdict(comparison, pairs), comparison, why)
 
 
-def _forget(path, since):
-    """What was measured in this session decides nothing, and is measured again. What is wrong stays known."""
-    with contextlib.closing(sqlite3.connect(path, timeout=10)) as db, db:
-        db.execute("DELETE FROM measurements WHERE own = 0 AND sound = 1 AND measured_at >= ?", (since,))
-        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'enumerations'").fetchone():
-            db.execute("DELETE FROM enumerations WHERE stored_at >= ?", (since,))
+def _copy(path, folder):
+    """A copy of the file of measurements as it is before a session. It is empty where there is no such file yet."""
+    copy = os.path.join(folder, "before.sqlite")
+    with contextlib.closing(sqlite3.connect(copy)) as to:
+        if os.path.exists(path):
+            with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as db:
+                db.backup(to)
+    return copy
+
+
+@contextlib.contextmanager
+def _with_earlier(path, before):
+    """The file of measurements, beside the copy of it that was made before the session, as one transaction."""
+    with contextlib.closing(sqlite3.connect(path, timeout=10)) as db:
+        db.execute("ATTACH ? AS before", (before,))
+        with db:
+            yield db
+
+
+def _columns(db, schema, table):
+    return [row[1] for row in db.execute(f"PRAGMA {schema}.table_info({table})")]
+
+
+def _put_back(db, table, key, changed, *values):
+    """The earlier rows of a table come back where they are missing or fulfil `changed`, a condition of the present rows in SQL with its values."""
+    columns = ", ".join(_columns(db, "before", table))
+    if columns:
+        same = " AND ".join(f"now.{name} = {table}.{name}" for name in key)
+        db.execute(f"INSERT OR REPLACE INTO main.{table} ({columns}) SELECT {columns} FROM before.{table} AS {table}"
+                   f" WHERE NOT EXISTS (SELECT 1 FROM main.{table} AS now WHERE {same} AND NOT ({changed}))", values)
+
+
+_KEY = "environment", "op", "problem", "entry"
+
+
+def _put_measurements_back(db, since):
+    """What an earlier session measured, and this one again, is as it was. What this session found to be wrong stays known."""
+    _put_back(db, "measurements", _KEY, "now.sound = 1 AND now.measured_at >= ?", since)
+
+
+def _revert(path, before, since, note):
+    """What was found in this session no longer decides; what earlier sessions found does as before. How far the searches are stays known, since what they found does, too."""
+    with _with_earlier(path, before) as db:
+        known = f"AND NOT EXISTS (SELECT 1 FROM before.measurements AS b WHERE b.sound = 1 AND {' AND '.join(f'b.{name} = m.{name}' for name in _KEY)})" if _columns(db, "before", "measurements") else ""
+        db.execute(f"UPDATE main.measurements AS m SET sound = 0, note = ? WHERE own = 0 AND sound = 1 AND measured_at >= ? {known}", (note, since))
+        _put_measurements_back(db, since)
+
+
+def _forget(path, before, since):
+    """What was measured in this session decides nothing, and is measured again; what earlier sessions measured is as before. What is wrong stays known."""
+    with _with_earlier(path, before) as db:
+        db.execute("DELETE FROM main.measurements WHERE own = 0 AND sound = 1 AND measured_at >= ?", (since,))
+        _put_measurements_back(db, since)
+        if _columns(db, "main", "enumerations"):
+            db.execute("DELETE FROM main.enumerations WHERE stored_at >= ?", (since,))
+            _put_back(db, "enumerations", (*_KEY[:3], "impl"), "0")
+
+
+def _locked(file, folder):
+    """Takes the lock of a cache folder. Where another session has it, this one waits."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        process, _, host = file.read().decode("utf-8", "replace").strip().partition(" ")
+        _say(f"another pyflame tune, process {process or '?'} on {host or '?'}, measures with the cache folder {folder!r}; this one waits until it has ended")
+        fcntl.flock(file, fcntl.LOCK_EX)
+    with contextlib.suppress(OSError):  # a full disk; who has the lock is for the message alone
+        file.truncate(0)
+        file.write(f"{os.getpid()} {socket.gethostname()}".encode())
 
 
 @contextlib.contextmanager
 def alone(folder):
-    """One session at a time for a cache folder: two at once would disturb each other's times, and what one of them takes back could be the other's."""
-    with open(os.path.join(folder, "tune.lock"), "a+", encoding="utf-8") as file:
+    """One session at a time for a cache folder: two at once would disturb each other's times, and what one of them takes back could be the other's. The file descriptors that hold the lock; a program
+    that gets them keeps the folder locked if this process is killed."""
+    with contextlib.ExitStack() as stack:
+        held = ()
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            file = stack.enter_context(open(os.path.join(folder, "tune.lock"), "a+b", buffering=0))
             file.seek(0)
-            _say(f"another pyflame tune, process {file.read().strip() or '?'}, measures with the cache folder {folder!r}; this one waits until it has ended")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as e:
-            _say(f"the cache folder has no locks: {e.strerror or e}; hint: let no other pyflame tune run with it")
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
+            _locked(file, folder)
+            held = (file.fileno(),)
+            stack.callback(fcntl.flock, file, fcntl.LOCK_UN)  # also where something that the program began still has it
+        except OSError as e:  # a lock of another user, or a file system without locks
+            _say(f"the folder has no lock for one pyflame tune at a time: {e.strerror or e}; got {folder!r}; hint: let no other pyflame tune run with it")
+        yield held
 
 
 def _left_out(log):
@@ -163,11 +242,12 @@ def _not_measured(names, path):
     return [name for name in names if name not in known]
 
 
-def _tune(words, args, folder):
-    path, since = _C._choices_file(), datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+def _tune(words, args, folder, held=()):
+    path = _C._choices_file()
+    before, since = _copy(path, folder), datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     log = os.path.join(folder, "log")
     outcome = watch.measure(words, os.path.join(folder, "steps"), log, path, since, args.budget, watch.Limits(args.idle, args.hang, args.start), watch.Progress(),
-                            {"PYFLAME_TUNE_ENTRIES": ",".join(args.entries)} if args.entries else {})
+                            {"PYFLAME_TUNE_ENTRIES": ",".join(args.entries)} if args.entries else {}, held)
     for lost in outcome.lost:
         _say(f"{lost}; this entry is left out")
     if args.problems or args.imported:
@@ -176,7 +256,7 @@ def _tune(words, args, folder):
     if outcome.why in ("failed", "hung"):
         _say(f"the program failed with exit code {outcome.code}; its last lines:\n{_tail(log)}")
         return 1
-    if outcome.why == "late":
+    if outcome.why == "late" and not rows(path, since):
         _say(f"the program computed nothing within {args.start:.0f} s; hint: --start, if it prepares for longer")
         return 1
     for name in _not_measured(args.entries, path):
@@ -193,24 +273,29 @@ def _tune(words, args, folder):
     elif args.problems or args.imported or not any(t.gain > 1 for t in found):
         _say(f"the measurements are in {path}")
     elif args.compare > 0:
-        return _keep_or_revert(words, args, folder, path, since)
+        return _keep_or_revert(words, args, folder, path, before, since, held)
     return 0
 
 
-def _keep_or_revert(words, args, folder, path, since):
-    result = _compare(words, folder, args.compare, max(60.0, args.budget))
-    if isinstance(result, str):
-        _say(f"the whole program was not compared: {result}; the measurements are kept")
+def _keep_or_revert(words, args, folder, path, before, since, held=()):
+    result = _compare(words, folder, args.compare, max(60.0, args.budget), held)
+    if result.outcome == "not compared":
+        _say(f"the whole program was not compared: {result.why}; the measurements are kept")
         return 0
-    print(result, file=sys.stderr if args.json else sys.stdout)
-    outcome = verdict(result)
-    if outcome == "slower":
-        _revert(path, since)
-        _say("the program is slower with what was found, so nothing of it is used")
-    elif outcome == "undecided":
-        _forget(path, since)
-        _say(f"the program's runs differ too much to say that it does not lose more than {1 - MOST_LOSS:.0%}, so nothing of this session is used, and a later call measures it again; hint: stop other "
-             f"programs, or take a larger --compare; it is {args.compare}")
+    if result.why:
+        _say(f"the comparison ended early: {result.why}")
+    if result.comparison is not None:
+        print(result.comparison, file=sys.stderr if args.json else sys.stdout)
+    if result.outcome == "slower":
+        _revert(path, before, since, "the whole program was slower with it")
+        _say("the program is slower with what was found, so nothing of this session is used")
+    elif result.outcome == "fails":
+        _revert(path, before, since, "the whole program failed with it")
+        _say("the program fails with what was found, so nothing of this session is used")
+    elif result.outcome == "undecided":
+        _forget(path, before, since)
+        _say(f"the runs do not say that the program does not lose more than {1 - MOST_LOSS:.0%}, so nothing of this session is used, and a later call measures it again; hint: stop other programs, or "
+             f"take a larger --compare; it is {args.compare}")
     else:
         _say(f"kept in {path}; every later run uses it; PYFLAME_TUNED=0 ignores it")
     return 0
@@ -248,8 +333,8 @@ def main():
         return 1
     folder = tempfile.mkdtemp(prefix="pyflame-tune-")
     try:
-        with alone(kept_in):
-            code = _tune(watch.command(module, file, arguments, os.path.join(folder, "steps"), all_algorithms=args.all_algorithms), args, folder)
+        with alone(kept_in) as held:
+            code = _tune(watch.command(module, file, arguments, os.path.join(folder, "steps"), all_algorithms=args.all_algorithms), args, folder, held)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if code == 0 and args.export:
@@ -258,4 +343,5 @@ def main():
 
 
 if __name__ == "__main__":
+    end_in_order()
     sys.exit(main())

@@ -121,14 +121,15 @@ def _end(process):
             return
 
 
-def run_once(words, report, log, environment, stop):
-    """Runs the program until it ends or stop(seconds) returns a word. `log` gets what it prints. Fused ops wait for their kernels: while these are compiled, a GPU would interpret the ops,
+def run_once(words, report, log, environment, stop, held=()):
+    """Runs the program until it ends or stop(seconds) returns a word; it ends with this process, if this one is not killed. held: file descriptors that stay open while it runs. `log` gets what it prints. Fused ops wait for their kernels: while these are compiled, a GPU would interpret the ops,
     which is slow, and the times would be those of the interpreter."""
     with contextlib.suppress(FileNotFoundError):
         os.remove(report)
     start = time.monotonic()
     with open(log, "ab") as out:
-        process = subprocess.Popen(words, env={"PYFLAME_INTERPRET": "0", **os.environ, **environment}, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(words, env={"PYFLAME_INTERPRET": "0", **os.environ, **environment}, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+                                   pass_fds=held)
     why = None
     try:
         while process.poll() is None:
@@ -137,8 +138,9 @@ def run_once(words, report, log, environment, stop):
                 break
     except KeyboardInterrupt:
         why = "interrupted"
-    if why:
-        _end(process)
+    finally:
+        if why or process.poll() is None:
+            _end(process)
     outcome = Outcome(why or ("ended" if process.returncode == 0 else "failed"), process.returncode, time.monotonic() - start)
     _read_report(report, outcome)
     return outcome
@@ -159,14 +161,16 @@ class Limits:
 
 
 class Quiet:
-    """Decides when a program is stopped: nothing computed for `start` seconds, nothing new for `idle` seconds since it computes, or a candidate that runs for more than `hang` seconds. Once the candidates
+    """Decides when a program is stopped: nothing computed for `start` seconds, nothing new for `idle` seconds since it computes, or a candidate that runs for more than `hang` seconds. A launcher computes nothing itself, but what is measured in a child of it shows that this one computes. Once the candidates
     of a problem have passed their first runs, they are timed in turns and nothing is written until the result is; slow candidates take longer for that than `idle`, so it may last as long as `hang`."""
 
     def __init__(self, limits):
-        self.limits, self.at, self.seen, self.counts, self.timing = limits, 0.0, None, None, False
+        self.limits, self.at, self.seen, self.counts, self.timing, self.measures = limits, 0.0, None, None, False, False
 
     def stop(self, seconds, running, counts, computes=True):
-        """'hung', 'stopped', 'late' (it has not begun to compute) or None. running: the candidate in its first run, or None; counts: what is stored; computes: whether the program has begun to compute."""
+        """'hung', 'stopped', 'late' (it has not begun to compute) or None. running: the candidate in its first run, or None; counts: what is stored; computes: whether the program has begun to compute, by its own report."""
+        self.measures = self.measures or running is not None or self.counts not in (None, counts)
+        computes = computes or self.measures
         if not computes and seconds > self.limits.start:
             return "late"
         if (running, counts) != self.seen or not computes:
@@ -180,8 +184,8 @@ class Quiet:
         return "stopped" if quiet > (max(self.limits.idle, self.limits.hang) if self.timing else self.limits.idle) else None
 
 
-def measure(words, report, log, path, since, budget, limits, progress, further=()):
-    """Runs the program with a budget for measurements, again where a candidate ended it. further: a dict of more variables. Returns the last Outcome."""
+def measure(words, report, log, path, since, budget, limits, progress, further=(), held=()):
+    """Runs the program with a budget for measurements, again where a candidate ended it. further: a dict of more variables. held: as of run_once. Returns the last Outcome."""
     database, lost, spent = Database(path), [], 0.0
     environment = {**dict(further), "PYFLAME_TUNE_BUDGET_MS": "", "PYFLAME_TUNED": "1"}
     while True:
@@ -198,7 +202,7 @@ def measure(words, report, log, path, since, budget, limits, progress, further=(
             return activity.stop(seconds, now[-1][:2] if now else None, counts, computes)
 
         environment["PYFLAME_TUNE_BUDGET_MS"] = str(max(1, round(1000 * (budget - spent))))
-        outcome = run_once(words, report, log, environment, stop)
+        outcome = run_once(words, report, log, environment, stop, held)
         spent += outcome.seconds
         left = [row for row in database.running() if row[:2] not in before]
         if outcome.why in ("failed", "hung") and left and spent < budget:

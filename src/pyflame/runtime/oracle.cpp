@@ -45,7 +45,7 @@ bool is_defined(const Node& n) {
 // Of one product or convolution alone. In float32 what the inputs' last bits change tells what is allowed.
 std::optional<SumOfProducts> own_bounds(const Problem& p) {
   const std::optional<SumOfProducts> sum = p.size() == 1 ? sum_of_products(p.root()) : std::nullopt;
-  return sum && sum->dtype != DType::float32 && !sum->coarse ? sum : std::nullopt;
+  return sum && sum->dtype != DType::float32 && sum->coarse == 0 ? sum : std::nullopt;
 }
 
 // Changes the last bit of about half of the elements.

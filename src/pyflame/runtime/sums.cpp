@@ -46,12 +46,12 @@ double rounded_parts(const SumOfProducts& sum) { return cancelled(sum) * roundin
 // What rounding the two operands of a term to 10 bits of fraction makes of it, if it cuts the others off.
 constexpr double kRoundedInputs = 2 * 0x1p-10;
 
-// Each term is cut off at the 13th bit of a partial sum behind the first one. Terms of one sign lose in one direction; where they have either sign, partial sums are
+// Terms are cut off at the 13th bit of a partial sum behind the first one. Terms of one sign lose in one direction; where they have either sign, partial sums are
 // smaller, and what is cut off cancels in part.
 double cut_off(const SumOfProducts& sum, double value, double magnitude) {
-  if (!sum.coarse || magnitude == 0) return 0;
+  if (sum.coarse == 0 || magnitude == 0) return 0;
   const double one_sign = std::max(cancelled(sum), std::fabs(value) / magnitude);
-  return one_sign * static_cast<double>(sum.terms) * 0x1p-13 * (std::fabs(value) + cancelled(sum) * magnitude);
+  return one_sign * static_cast<double>(sum.coarse) * 0x1p-13 * (std::fabs(value) + cancelled(sum) * magnitude);
 }
 
 int64_t terms_of(const Node& n) {
@@ -105,7 +105,10 @@ std::optional<double> largest(const SumOfProducts& sum, std::span<const char> ex
 
 std::optional<SumOfProducts> sum_of_products(const Node& n) {
   if (n.op == OpId::scaled_mm && terms_of(n) > 0)
-    return SumOfProducts{.dtype = n.outs[0].dtype, .terms = terms_of(n), .mixes = false, .coarse = true};
+    return SumOfProducts{.dtype = n.outs[0].dtype,
+                         .terms = terms_of(n),
+                         .mixes = false,
+                         .coarse = coarse_terms(terms_of(n), n.attr<ScaledAttrs>().fast != 0)};
   if (n.ins.size() != 2 || n.outs.size() != 1) return std::nullopt;
   const DType dtype = n.outs[0].dtype;
   if (!is_float(dtype) || !has_kernels(dtype)) return std::nullopt;
@@ -114,6 +117,11 @@ std::optional<SumOfProducts> sum_of_products(const Node& n) {
   const int64_t terms = terms_of(n);
   if (terms <= 0) return std::nullopt;
   return SumOfProducts{dtype, terms, n.op != OpId::matmul, dtype == DType::float32 && rounds_inputs(n)};
+}
+
+int64_t coarse_terms(int64_t terms, bool fast) {
+  constexpr int64_t kBetweenRoundings = 128;  // terms whose sum is then added in float32
+  return fast ? terms : (std::min(terms, kBetweenRoundings) + 1) / 2;
 }
 
 double unit_in_last_place(double x, DType dtype) {

@@ -15,8 +15,12 @@ struct SumOfProducts {
   bool
       mixes;  // implementations may compute elements together, so that one has the rounding of others: Winograd's convolutions
   bool rounds_inputs = false;  // float32 operands may be rounded to 10 bits of fraction: TF32, xf32
-  bool coarse = false;         // of 8-bit floats: matrix cores may keep 13 bits of fraction of partial sums
+  int64_t coarse = 0;          // of 8-bit floats: coarse_terms()
 };
+
+// Matrix cores may keep 13 bits of fraction of partial sums of 8-bit floats. How many terms may be cut off at the last bit of a partial sum as large as the
+// element: all of them in fast sums. Other ones add 128 terms in this way, and these parts in float32; the partial sum is half of the part on average.
+int64_t coarse_terms(int64_t terms, bool fast);
 
 // What a node computes, if it is one such op with tensors of one float dtype, or a product of 8-bit floats.
 std::optional<SumOfProducts> sum_of_products(const Node& n);
@@ -33,7 +37,7 @@ double rounding_of_sums(DType dtype);
 // By how much a right result may differ from the exact element `value`: two units in the last place, and what rounding can make of the terms. `magnitude` is
 // the sum of the terms' absolute values, `greatest` the greatest such sum of the elements that are computed together (sum.mixes).
 // 16-bit results: the terms may be added in float32 in any order, and partial sums of terms with either sign may be rounded to 16 bits once. float32 and
-// float64: both may be added in any order. Coarse sums: each term may be cut off at the last bit of the partial sum to which it is added. Rounded inputs: two of them in each term; with terms of either sign the errors cancel in part.
+// float64: both may be added in any order. Coarse sums: so many terms may be cut off at the last bit of the partial sum to which they are added. Rounded inputs: two of them in each term; with terms of either sign the errors cancel in part.
 double allowed_difference(const SumOfProducts& sum, double value, double magnitude, double greatest);
 
 // The part of it that comes from the terms, without the last rounding of the element: what a sum is off that stays in float32 or float64.

@@ -68,6 +68,19 @@ TEST(Samples, ProductsOf8BitFloats) {
   EXPECT_GT(s.distance_with(b, zero_from(0, 100), sample), 1) << "a half of the terms is missing";
 }
 
+TEST(Samples, TheLastTermsOfLongProductsOf8BitFloats) {
+  constexpr auto kFormat = static_cast<int64_t>(DType::float8_e4m3fn);
+  for (const bool one_sign : {false, true}) {
+    SCOPED_TRACE(one_sign ? "one sign" : "both signs");
+    SmallStep s;
+    const Operand a = s.codes({20, 8192}), b = s.codes({8192, 20}, {1, 8192}), one = s.input(DType::float32, {1});
+    const auto positive = [](const Dims&, double x) { return static_cast<double>(static_cast<int>(x) & 0x7f); };
+    if (one_sign) s.change(a, positive), s.change(b, positive);
+    s.node(OpId::scaled_mm, {a, b, one, one}, {20, 20}, ScaledAttrs{kFormat, kFormat, 0});
+    EXPECT_GT(s.distance_with(b, zero_from(0, 8192 - 128), s.sample()), 1);
+  }
+}
+
 TEST(Samples, AllElementsOfASmallResult) {
   SmallStep s;
   s.node(OpId::matmul, {s.input(DType::bfloat16, {5, 64}), s.input(DType::bfloat16, {64, 7})}, {5, 7}, MatmulAttrs{});

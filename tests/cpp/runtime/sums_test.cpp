@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -159,6 +160,58 @@ TYPED_TEST(Sums, ElementsThatAreComputedTogether) {
   EXPECT_LE(distance(true, noise), 1);
   EXPECT_GT(distance(false, noise), 1);
   EXPECT_GT(distance(true, 0.25), 1) << "a term too many";
+}
+
+// A sum as matrix cores may make it of 8-bit floats: of parts with so many terms, in which each addition keeps 13 bits of fraction.
+float coarse_sum(const std::vector<double>& products, size_t part) {
+  float sum = 0;
+  for (size_t first = 0; first < products.size(); first += part) {
+    double partial = 0;
+    for (size_t i = first; i < std::min(first + part, products.size()); ++i) {
+      const double most = std::max(std::fabs(partial), std::fabs(products[i]));
+      const auto cut = [unit = most == 0 ? 1 : std::ldexp(1.0, std::ilogb(most) - 13)](double x) {
+        return std::trunc(x / unit) * unit;
+      };
+      partial = cut(partial) + cut(products[i]);
+    }
+    sum += static_cast<float>(partial);
+  }
+  return sum;
+}
+
+TEST(CoarseSums, RightOnesPassAndTheLastTermsAreMissed) {
+  constexpr size_t kParts = 128;
+  std::mt19937 random(7);
+  std::normal_distribution<double> normal;
+  for (const bool one_sign : {false, true})
+    for (const size_t terms : {1, 64, 200, 1024, 8192}) {
+      SCOPED_TRACE(fmt::format("{} terms of {}", terms, one_sign ? "one sign" : "both signs"));
+      double right = 0, fast = 0, missing = 0;
+      for (int sum = 0; sum < 64; ++sum) {
+        std::vector<double> products(terms);
+        for (double& p : products) p = normal(random) * normal(random);
+        if (one_sign)
+          for (double& p : products) p = std::fabs(p);
+        double exact = 0, magnitude = 0, last = 0;
+        for (size_t i = 0; i < terms; ++i) {
+          exact += products[i], magnitude += std::fabs(products[i]);
+          if (i + kParts >= terms) last += products[i];
+        }
+        const auto difference = [&](double got, bool is_fast) {
+          const auto n = static_cast<int64_t>(terms);
+          const SumOfProducts s{
+              .dtype = DType::float32, .terms = n, .mixes = false, .coarse = coarse_terms(n, is_fast)};
+          return std::fabs(got - exact) /
+                 allowed_difference(s, std::max(std::fabs(got), std::fabs(exact)), magnitude, 0);
+        };
+        right = std::max(right, difference(static_cast<double>(coarse_sum(products, kParts)), false));
+        fast = std::max(fast, difference(static_cast<double>(coarse_sum(products, terms)), true));
+        missing = std::max(missing, difference(exact - last, false));
+      }
+      EXPECT_LE(right, 1);
+      EXPECT_LE(fast, 1);
+      EXPECT_GT(missing, 1);
+    }
 }
 
 }  // namespace
