@@ -20,6 +20,7 @@ import kernel_code
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ARCHS = ("gfx942", "gfx1100")
+MOST_SCALAR_SPILLS = 16  # of a loop: they are kept in lanes of a vector register, not in memory
 BATCH = 40  # kernels of one compilation: to read the headers takes longer than to compile a kernel
 ENTRY = re.compile(r"^(PF_KERNEL\(\d+\) )pf_(loop_\w+)\(", re.M)
 # Values that only one of several kernels with the same expressions uses are computed by all of them.
@@ -78,15 +79,11 @@ def check(rocm, pyflame, texts, folder):
     """(problems, figures) of these texts on all architectures."""
     folder = pathlib.Path(folder)
     (folder / "sources").mkdir()
-    rocm.flags = FLAGS
-    flags, rocm.flags = rocm.flags, (*rocm.flags, "-Wno-pass-failed")  # a loop that calls a large function need not be unrolled
-    try:
-        failures = kernel_code.compile_all(rocm, {gfx: batches(texts, folder / "sources") for gfx in ARCHS}, folder / "code")
-    finally:
-        rocm.flags = flags
+    rocm.flags = (*FLAGS, "-Wno-pass-failed")  # a loop that calls a large function need not be unrolled
+    failures = kernel_code.compile_all(rocm, {gfx: batches(texts, folder / "sources") for gfx in ARCHS}, folder / "code")
     figures = {} if failures else read(pyflame, folder / "code")
     problems = failures + [f"{ENTRY.search(texts[name]).group(2)} ({name}.hip) on {gfx}: {f[what]} {text}"
-                           for (name, gfx), f in sorted(figures.items()) for what, text in kernel_code.NEVER if f[what]]
+                           for (name, gfx), f in sorted(figures.items()) for what, text in kernel_code.NEVER if f[what] > (MOST_SCALAR_SPILLS if what == "sgpr_spill" else 0)]
     missing = [f"{name}.hip on {gfx}: no code" for name in texts for gfx in ARCHS if not failures and (name, gfx) not in figures]
     return problems + missing, figures
 
