@@ -20,7 +20,8 @@ import kernel_code
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ARCHS = ("gfx942", "gfx1100")
-MOST_SCALAR_SPILLS = 16  # of a loop: they are kept in lanes of a vector register, not in memory
+# Scalar registers that these loops spill, into lanes of a vector register. No other loop may.
+KNOWN_SPILLS = {("loop_igammac", "gfx1100"): 14, ("loop_add_mul_mul_mul_mul_mul_mul_mul_mul_mul_add_add_sum_where", "gfx942"): 1}
 BATCH = 40  # kernels of one compilation: to read the headers takes longer than to compile a kernel
 ENTRY = re.compile(r"^(PF_KERNEL\(\d+\) )pf_(loop_\w+)\(", re.M)
 # Values that only one of several kernels with the same expressions uses are computed by all of them.
@@ -82,8 +83,10 @@ def check(rocm, pyflame, texts, folder):
     rocm.flags = (*FLAGS, "-Wno-pass-failed")  # a loop that calls a large function need not be unrolled
     failures = kernel_code.compile_all(rocm, {gfx: batches(texts, folder / "sources") for gfx in ARCHS}, folder / "code")
     figures = {} if failures else read(pyflame, folder / "code")
-    problems = failures + [f"{ENTRY.search(texts[name]).group(2)} ({name}.hip) on {gfx}: {f[what]} {text}"
-                           for (name, gfx), f in sorted(figures.items()) for what, text in kernel_code.NEVER if f[what] > (MOST_SCALAR_SPILLS if what == "sgpr_spill" else 0)]
+    loop = {name: ENTRY.search(text).group(2) for name, text in texts.items()}
+    allowed = lambda name, gfx, what: KNOWN_SPILLS.get((loop[name], gfx), 0) if what == "sgpr_spill" else 0  # noqa: E731
+    problems = failures + [f"{loop[name]} ({name}.hip) on {gfx}: {f[what]} {text}"
+                           for (name, gfx), f in sorted(figures.items()) for what, text in kernel_code.NEVER if f[what] > allowed(name, gfx, what)]
     missing = [f"{name}.hip on {gfx}: no code" for name in texts for gfx in ARCHS if not failures and (name, gfx) not in figures]
     return problems + missing, figures
 
