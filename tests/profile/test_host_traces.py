@@ -42,6 +42,18 @@ def test_operators_are_the_work(run, report, tmp_path):
     assert "Operators that take most" in text and "CPU: the trace has operators" in text and "between operators" in text and "4000.0" in text
 
 
+def test_gpus_of_the_machine_have_no_part_in_the_cpus_work(run, report, tmp_path):
+    path = write(tmp_path / "t.json", step(0), step(1000))
+    whole = json.loads(path.read_text())
+    path.write_text(json.dumps({**whole, "deviceProperties": [{"id": 0, "name": "AMD Instinct MI300X", "numSms": 304}]}))
+    d = report(path)
+    assert d["device"] is None and d["kernels"][0]["roofline"]["of_peak"] is None
+    assert "CPU: the trace has operators" in run("report", path).stdout
+    for option, value in (("--gfx", "gfx942"), ("--product", "MI300X")):
+        said = run("report", path, option, value, code=1).stderr
+        assert f"report: {option}: the profile has operators of the CPU and no work of a GPU; got '{value}'" in said
+
+
 def test_the_program_does_other_things(run, report, tmp_path):
     d = report(write(tmp_path / "t.json", *(step(at, gap=4000) for at in (0, 5000, 10000))))
     assert d["verdict"].startswith("No operator runs: 80.") and "the CPU runs other code" in d["verdict"] and "host-code" in {a["id"] for a in d["advice"]}

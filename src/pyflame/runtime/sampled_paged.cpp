@@ -79,7 +79,7 @@ std::optional<AttentionRow> PagedRows::row(int64_t sequence, int64_t head) const
   Indexed<BindingId, void*> pointers;
   const auto add = [&](Operand o, const Dims& shape, const Dims& strides, const void* at) {
     o.shape = shape, o.strides = strides, o.binding = pointers.push_back(const_cast<void*>(at));
-    one.ins.push_back(std::move(o));
+    one.ins.push_back(o);
   };
   const char* query = static_cast<const char*>(inputs_[q.binding]) +
                       (sequence * q.strides[0] + head * q.strides[1]) * dtype_size(q.dtype);
@@ -93,7 +93,7 @@ std::optional<AttentionRow> PagedRows::row(int64_t sequence, int64_t head) const
   for (const Scalar& x : {Scalar(scale_), Scalar(count)}) {
     Operand o;
     o.is_param = true, o.param = numbers.push_back(Param(x));
-    one.ins.push_back(std::move(o));
+    one.ins.push_back(o);
   }
   return AttentionRows(one, pointers.data(), numbers.data()).row({0, 0, 0});
 }

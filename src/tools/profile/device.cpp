@@ -199,6 +199,15 @@ void choose_device(const Trace& t, const Options& options, Analysis& a) {
   } else if (!t.devices.empty()) {
     a.device_id = t.devices[0].id;
   }
+  // A profiler lists the machine's GPUs also where only the CPU worked. Its operators have nothing to do with them.
+  if (t.operators) {
+    const bool named = !options.gfx.empty() || !options.product.empty();
+    PF_CHECK(!named, Value,
+             "report: {}: the profile has operators of the CPU and no work of a GPU; got '{}'; expected a profile with "
+             "work of a GPU; hint: leave the option out",
+             options.gfx.empty() ? "--product" : "--gfx", options.gfx.empty() ? options.product : options.gfx);
+    return;
+  }
   for (const Device& d : t.devices)
     if (d.id == a.device_id) a.device = &d;
   // Device numbers may count GPUs only, or agents. If all devices are of one kind, it does not matter.

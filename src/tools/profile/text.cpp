@@ -86,7 +86,8 @@ std::string set_up_text(const json& s) {
 std::string ceilings_of(const json& d) {
   const json& device = d["device"];
   if (!on_host(d) || !device.is_object() || !device["peaks"].is_object()) return "";
-  return text_of(device["peaks"]["measured"], 400);
+  const auto measured = device["peaks"].find("measured");
+  return measured == device["peaks"].end() ? "" : text_of(*measured, 400);
 }
 
 // A text behind a title of `indent` columns.
