@@ -114,6 +114,7 @@ std::optional<double> g_budget_ms;
 std::optional<std::vector<std::string>> g_entries;
 bool g_all_algorithms = false;
 std::string g_file;
+Choices* g_in_use = nullptr;  // of the file of the settings, once that exists; g_settings_mutex guards it
 
 std::vector<std::string> split_names(const std::string& text) {
   std::vector<std::string> names;
@@ -173,7 +174,7 @@ std::string choices_file() {
 }
 void set_choices_file(std::string file) {
   std::lock_guard lock(g_settings_mutex);
-  g_file = std::move(file);
+  g_file = std::move(file), g_in_use = nullptr;
 }
 bool uses_choices() { return env::tuned(); }
 
@@ -204,7 +205,8 @@ Choices* Choices::if_present(const std::string& file) {
 
 Choices* Choices::if_present() {
   std::lock_guard lock(g_settings_mutex);
-  return if_present(file_of_settings());
+  if (!g_in_use || g_in_use->forks_ != g_forks) g_in_use = if_present(file_of_settings());
+  return g_in_use;
 }
 
 Choices::Choices(const std::string& path) : path_(path), forks_(g_forks) {}
@@ -436,10 +438,12 @@ std::vector<std::string> Choices::faster_in_tier(const Environment& e, const std
   const auto [at, is_new] = tiers_.try_emplace(key_of(e) + op + '\n' + tier);
   if (!is_new || !opens()) return at->second;
   ++queries_;
-  Statement s(*db_,
-              "SELECT m.problem, m.entry, m.us, m.spread, m.own, m.warm_us FROM tiers t JOIN measurements m ON m.op = "
-              "t.op AND m.problem = t.problem WHERE t.op = ? AND t.tier = ? AND m.environment = ? AND m.sound AND "
-              "m.tries = 0 ORDER BY m.problem, m.own DESC");
+  // CROSS: SQLite looks for the few problems of the tier first, not for all rows of the environment.
+  Statement s(
+      *db_,
+      "SELECT m.problem, m.entry, m.us, m.spread, m.own, m.warm_us FROM tiers t CROSS JOIN measurements m ON m.op = "
+      "t.op AND m.problem = t.problem WHERE t.op = ? AND t.tier = ? AND m.environment = ? AND m.sound AND "
+      "m.tries = 0 ORDER BY m.problem, m.own DESC");
   s << op << tier << place_of(e).here;
   struct Wins {
     size_t problems = 0;

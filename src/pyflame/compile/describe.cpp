@@ -1,6 +1,7 @@
 // Programs, and what the passes return on the way to them, as text for pf.explain() and PYFLAME_DEBUG.
 #include <array>
 #include <charconv>
+#include <cstring>
 
 #include "pyflame/base/location.h"
 #include "pyflame/compile/passes.h"
@@ -59,64 +60,111 @@ std::string placement_of(const Placement& at) {
 }  // namespace
 
 namespace {
-// By hand, because each new problem is described to be looked up in the tuning database.
-void append_number(std::string& text, int64_t n) {
-  std::array<char, 20> digits;  // as many as the smallest number has
-  text.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), n).ptr);
-}
+// Text that is put together in a place of fixed size and appended to a string from time to time. Each new problem is
+// described to be looked up in the tuning database, and appending each number to a string takes several times as long.
+class Text {
+ public:
+  explicit Text(std::string& to) : to_(to) {}
+  Text(const Text&) = delete;
+  Text& operator=(const Text&) = delete;
+  ~Text() { flush(); }
 
-void append_dims(std::string& text, const Dims& dims) {  // as Dims::str
-  text += '(';
+  void add(char c) {
+    if (size_ == room_.size()) flush();
+    room_[size_++] = c;
+  }
+  void add(std::string_view s) {
+    if (s.size() > room_.size() - size_) flush();
+    if (s.size() > room_.size()) return static_cast<void>(to_.append(s));
+    std::memcpy(room_.data() + size_, s.data(), s.size());
+    size_ += s.size();
+  }
+  void add(int64_t n) {
+    constexpr size_t kDigits = 20;  // as many as the smallest number has, with its sign
+    if (room_.size() - size_ < kDigits) flush();
+    char* const end = room_.data() + room_.size();
+    size_ = static_cast<size_t>(std::to_chars(room_.data() + size_, end, n).ptr - room_.data());
+  }
+
+ private:
+  void flush() {
+    to_.append(room_.data(), size_);
+    size_ = 0;
+  }
+
+  std::string& to_;
+  std::array<char, 256> room_;
+  size_t size_ = 0;
+};
+
+void add_dims(Text& text, const Dims& dims) {  // as Dims::str
+  text.add('(');
   for (int i = 0; i < dims.size(); ++i) {
-    if (i > 0) text += ", ";
-    append_number(text, dims[i]);
+    if (i > 0) text.add(',');
+    if (i > 0) text.add(' ');
+    text.add(dims[i]);
   }
-  text += dims.size() == 1 ? ",)" : ")";
+  if (dims.size() == 1) text.add(',');
+  text.add(')');
 }
 
-void append_operand(std::string& text, const Operand& o) {
-  if (o.is_param) text += "param ";
-  text += dtype_name(o.dtype);
+void add_operand(Text& text, const Operand& o) {
+  if (o.is_param) text.add("param ");
+  text.add(dtype_name(o.dtype));
   if (o.is_param) return;
-  append_dims(text, o.shape);
-  if (!o.contiguous) text += " strides ", append_dims(text, o.strides);
+  add_dims(text, o.shape);
+  if (o.contiguous) return;
+  text.add(" strides ");
+  add_dims(text, o.strides);
 }
 
-void append_operands(std::string& text, std::span<const Operand> all, size_t most) {
+void add_operands(Text& text, std::span<const Operand> all, size_t most) {
   for (size_t i = 0; i < all.size() && i < most; ++i) {
-    if (i > 0) text += ", ";
-    append_operand(text, all[i]);
+    if (i > 0) text.add(',');
+    if (i > 0) text.add(' ');
+    add_operand(text, all[i]);
   }
-  if (all.size() > most) text += fmt::format(", … {} more", all.size() - most);
+  if (all.size() > most) text.add(fmt::format(", … {} more", all.size() - most));
+}
+
+void add_attributes(Text& text, const Node& n) {
+  std::string_view names = n.op == OpId::where ? HidesAttrs::kFields : n.info().attr_names;
+  for (const int64_t value : n.attrs) {
+    const size_t comma = names.find(',');
+    const std::string_view field = names.substr(0, comma);
+    text.add(' ');
+    text.add(field);
+    text.add('=');
+    if (field == "axes") text.add(axes_of(value));
+    else text.add(value);
+    names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
+  }
 }
 }  // namespace
 
 std::string describe_operand(const Operand& o) {
-  std::string text;
-  append_operand(text, o);
-  return text;
+  std::string all;
+  {
+    Text text(all);
+    add_operand(text, o);
+  }
+  return all;
 }
 
 std::string describe_node(const Graph& g, const Node& n) {
   (void)g;
-  std::string text;
-  text.reserve(128);
-  text += shown_name(n.op, n.attrs);
-  text += '(';
-  append_operands(text, n.ins, 8);
-  text += ')';
-  std::string_view names = n.op == OpId::where ? HidesAttrs::kFields : n.info().attr_names;
-  for (size_t i = 0; i < n.attrs.size(); ++i) {
-    const size_t comma = names.find(',');
-    const std::string_view field = names.substr(0, comma);
-    text += ' ', text += field, text += '=';
-    if (field == "axes") text += axes_of(n.attrs[i]);
-    else append_number(text, n.attrs[i]);
-    names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
+  std::string all;
+  {
+    Text text(all);
+    text.add(shown_name(n.op, n.attrs));
+    text.add('(');
+    add_operands(text, n.ins, 8);
+    text.add(')');
+    add_attributes(text, n);
+    text.add(" -> ");
+    add_operands(text, n.outs, 4);
   }
-  text += " -> ";
-  append_operands(text, n.outs, 4);
-  return text;
+  return all;
 }
 
 std::string describe_totals(const Program& p) {

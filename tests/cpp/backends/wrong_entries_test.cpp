@@ -31,7 +31,9 @@ thread_local int64_t g_allocations_left = -1;  // the one after so many fails; b
   return at;
 }
 // Temporary buffers of std::stable_sort come from here and go to the operator delete below, so both must be of one kind.
-[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return std::malloc(std::max<size_t>(1, bytes)); }
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return std::malloc(std::max<size_t>(1, bytes));
+}
 [[gnu::noinline]] void operator delete(void* at) noexcept { std::free(at); }
 [[gnu::noinline]] void operator delete(void* at, size_t) noexcept { std::free(at); }
 
