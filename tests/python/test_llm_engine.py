@@ -118,6 +118,29 @@ def test_logits_in_half_precision(lm, dtype, tmp_path):
     assert first.shape == (0, small.VOCABULARY) and np.abs(last[0] - want).max() < 0.05 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("dtype", [pf.float32, pf.bfloat16], ids=str)
+def test_a_long_prompt_alone_in_its_step(dtype, tmp_path, monkeypatch):
+    """It is attended to by itself, with the same logits. Behind its last token lies nothing that counts."""
+    model = pf.llm.load(small.write_random_model(tmp_path, "qwen2", seed=3), dtype=dtype)
+    ids, found = [5, 6, 7] * 11 + [8], []
+    for least, op in ((35, "varlen_attn"), (34, "scaled_dot_product_attention")):
+        monkeypatch.setattr(_paged, "WHOLE", least)
+        pages, calls, compute = _paged.Pages(model._network, 5), [], getattr(_paged._C, op)
+        for x in (*pages.keys, *pages.values):
+            x.fill_(float("nan"))
+        with monkeypatch.context() as m:
+            m.setattr(_paged._C, op, lambda *args, compute=compute, calls=calls, **kwargs: calls.append(args[0].shape) or compute(*args, **kwargs))
+            found.append(_paged.Step(model._network, pages, [_paged.Part(ids, 0, [4, 1, 3], True)], 40, 1).run()[0])
+        assert len(calls) == model._network.config.layers
+        # The next token reads what the prompt has written.
+        found.append(_paged.Step(model._network, pages, [_paged.Part([9], 34, [4, 1, 3], True)], 1, 1).run()[0])
+    bound = 1e-5 if dtype == pf.float32 else 0.05
+    for packed, alone in zip(found[:2], found[2:]):
+        assert np.isfinite(alone).all() and np.abs(packed - alone).max() < bound * np.abs(packed).max()
+    want = model.logits(ids).float().numpy()[-1]
+    assert np.abs(found[2] - want).max() < bound * np.abs(want).max()
+
+
 def test_linear_layers_run_once_for_all(lm, monkeypatch):
     rows, linear = [], _paged._C.linear
     monkeypatch.setattr(_paged._C, "linear", lambda x, *weights: rows.append(x.shape[0]) or linear(x, *weights))

@@ -2,7 +2,7 @@
 
 All tokens of a step are the rows of one matrix, so each linear layer is one product for all texts. A layer writes the new keys and values to their
 blocks. Texts with one new token read the blocks in place (paged_attention); for parts of prompts the blocks that they need are gathered, one text
-after the other, and attended to as packed sequences. A row that one of the two does not compute is zero in its result, and the results are added. paged_attention gets only
+after the other, and attended to as packed sequences, or, of a step that reads one long prompt from its beginning, by themselves. A row that one of the two does not compute is zero in its result, and the results are added. paged_attention gets only
 the first rows, up to the last text with one new token.
 Numbers of rows and of blocks are rounded up to a few sizes, so windows repeat and find their programs in the program cache. Each program that is kept takes
 memory, and a step with a part of a prompt has six such numbers: all but the rows, which cost the most time, have very few sizes there."""
@@ -21,6 +21,7 @@ BLOCK = 16  # tokens in a block
 # In a step with a part of a prompt: the fewest rows, and rows of logits; the fewest blocks of a table; the fewest texts of packed sequences.
 LEAST_ROWS, LEAST_BLOCKS, LEAST_TEXTS = 8, 16, 32
 LEAST_WIDTH = 8  # the fewest blocks of the table of a step that only writes: so many keys are one part of paged_attention in any case
+WHOLE = 2048  # the fewest tokens of a prompt that is attended to by itself where a step reads nothing else
 _COPY_BYTES = 64 << 20  # the most that a copy of blocks takes of the device's memory
 WASTE = 0  # the block that rows without a token write to; block manager: from 1 on
 
@@ -303,7 +304,7 @@ class Step:
         self.ids = self._ids(ids, parts, found)
         self._longer = any(len(p.ids) > 1 for p in parts)
         self._singles = _Singles(network, parts, self.begins, rows, pages.texts) if any(len(p.ids) == 1 for p in parts) else None
-        self._packed, self._masks, self._tables = None, {}, {}
+        self._packed, self._prompt, self._masks, self._tables = None, None, {}, {}
 
     def _uploaded(self, lists):
         """Tensors of lists of numbers, each (numbers, size, number behind the end), with one copy to the device."""
@@ -392,6 +393,8 @@ class Step:
             # Packed sequences have no masks, so neither a window nor a soft cap.
             if c.attention_cap or (window is not None and any(p.end > window for p in self.parts if len(p.ids) > 1)):
                 z = self._masked_parts(i, q, window)
+            elif len(self.parts) == 1 and self.parts[0].begin == 0 and len(self.parts[0].ids) >= WHOLE:
+                z = self._whole_prompt(i, q)
             else:
                 z = self._sequences(i, q)
             if y is not None:
@@ -411,6 +414,19 @@ class Step:
         p = self._packed
         k, v = self.pages.gathered(i, p.table, p.count)
         return _C.varlen_attn(q, k, v, p.queries, p.keys, *p.longest, True, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
+
+    def _whole_prompt(self, i, q):
+        """Attention of the step's only part, which is a prompt from its first token on: (rows, heads, head size). Libraries of GPUs compute it faster than packed sequences."""
+        c = self.network.config
+        if self._prompt is None:
+            count, table = -(-self.rows // BLOCK), self.parts[0].table()
+            nobody = np.arange(self.rows).reshape(-1, 1, 1) >= self.parts[0].end
+            self._prompt = [_C.tensor(x, device=self.network.device) for x in (array("q", table + [WASTE] * (count - len(table))), nobody)]
+        table, nobody = self._prompt
+        # A library may let a nan through from a key that is not seen, and what lies behind the last token may be one.
+        k, v = (x[: self.rows].masked_fill(nobody, 0).transpose(0, 1).unsqueeze(0) for x in self.pages.gathered(i, table, len(table)))
+        z = _C.scaled_dot_product_attention(q.transpose(0, 1).unsqueeze(0), k, v, is_causal=True, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
+        return z[0].transpose(0, 1)
 
     def _masked_parts(self, i, q, window):
         """Attention with masks, one part after the other: (rows, heads, head size)."""
