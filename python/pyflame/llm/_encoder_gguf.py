@@ -76,7 +76,7 @@ def read(path):
     from ..models import BertModel
 
     with _loading.file(path):
-        tensors, metadata = _C.read_gguf_file(path, "cpu", True, True)
+        tensors, metadata = _C._read_gguf(path, "cpu", True, True)
     tensors = {name: PackedWeight(*t) if isinstance(t, tuple) else t for name, t in tensors.items()}
     v = Values(metadata, "the file's metadata")
     if v.get("bert.attention.causal", bool, False):
