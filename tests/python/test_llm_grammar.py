@@ -248,6 +248,14 @@ def test_a_grammar_that_has_grown_too_large_for_one_text_serves_others(lm):
     assert second.goes_on(b) and set(np.flatnonzero(second.allowed())) >= {a, b, c} and not second.goes_on(lm.tokenizer.encode("x", add_special=False)[0])
 
 
+def test_a_grammar_that_grows_too_large_in_a_text_of_the_command_line(tmp_path):
+    """Where an engine writes it, for `--kv_cache_dtype` and others: the same error as without one."""
+    from pyflame.llm._single import SingleWriter
+
+    with SingleWriter(small.write_random_model(tmp_path, "llama", seed=3), "cpu", 1) as writer, pytest.raises(ValueError, match=f"^{re.escape(TOO_LARGE)}$"):
+        list(writer.tokens(writer.model.tokenizer.encode("Hello"), 90, Sampling(seed=1, grammar=Grammar.regex(GROWS))))
+
+
 @pytest.fixture(scope="module")
 def server(lm):
     for package in ("aiohttp", "prometheus_client"):
