@@ -26,7 +26,7 @@ RETURNS = {
     "numpy": "np.ndarray", "__array__": "np.ndarray", "__dlpack__": "Any", "__reduce__": "Any", "__reduce_ex__": "Any", "type": "Any",
     "max": "Any", "min": "Any", "topk": "ValuesIndices", "sort": "ValuesIndices", "cummax": "ValuesIndices", "cummin": "ValuesIndices", "max_pool2d": "Any", "__int__": "builtins.int", "__index__": "builtins.int",
     "__format__": "builtins.str", "unbind": "tuple[Tensor, ...]", "__complex__": "builtins.complex", "index": "builtins.int | None",
-    "__enter__": "device", "read_torch_file": "Any", "read_gguf_file": "Any",
+    "__enter__": "device", "read_torch_file": "Any",
 }  # fmt: skip
 ARGUMENTS = "data|obj|value|key|device|dtype|ndarray|buffer|gradient|hook|other|grad|src|retain_graph|modulo|copy|split_size|stream|max_version|dl_device|dim|split_size_or_sections|ext_tensor"
 HEADER = "import builtins\nfrom typing import Any, NoReturn\n\nimport numpy as np\n\nfrom ._named_tuples import ValuesIndices\n"

@@ -62,7 +62,7 @@ def load(kind, path, map_location):
         except UnicodeDecodeError as e:
             raise ArgumentError(f"load: '{path}' is damaged: the location of a tensor is not UTF-8 ({e.reason}); expected a file of torch.save") from None
     if kind == "gguf":
-        return _placed(_C.read_gguf_file(path, "cpu")[0], map_location)
+        return _placed(_C._read_gguf(path, "cpu")[0], map_location)
     return _load_numpy(path, map_location)
 
 

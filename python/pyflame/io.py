@@ -16,7 +16,7 @@ from ._error_names import named as _named
 TYPE_CHECKING = False  # type checkers take this name as true
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, IO
+    from typing import Any, IO, Literal, overload
 
     from ._annotations import Device
 
@@ -224,11 +224,23 @@ def load(f: str | os.PathLike[str] | IO[bytes], map_location: Device | dict[str,
         raise ValueError(f"load: '{path}' is damaged: its structure cannot be read ({type(e).__name__}: {e})") from None
 
 
-def load_gguf(path: str | os.PathLike[str], device: Device | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+if TYPE_CHECKING:
+
+    @overload
+    def load_gguf(path: str | os.PathLike[str], device: Device | None = None, packed: Literal[False] = False) -> tuple[dict[str, Tensor], dict[str, Any]]: ...
+
+    @overload
+    def load_gguf(path: str | os.PathLike[str], device: Device | None = None, packed: bool = False) -> tuple[dict[str, Any], dict[str, Any]]: ...
+
+
+def load_gguf(path: str | os.PathLike[str], device: Device | None = None, packed: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads a GGUF file (versions 2 and 3): (dict of tensors, dict of metadata). Tensors of F32, F16, BF16, F64 and integers keep their dtype;
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4 become float32. Shapes are outermost dim first.
+
+    device: where the tensors are made; None: the current device. packed: matrices, and stacks of matrices, of types that quantized_linear takes stay in the file's blocks: a tuple of their rows, a
+    uint8 tensor, the name of their type and the number of their columns. pf.load reads a GGUF file, too, as any other: without metadata and blocks.
     OSError; ValueError for a damaged file; NotImplementedError for other types of blocks."""
-    return _C.read_gguf_file(_path("load_gguf", path), device)
+    return _C._read_gguf(_path("load_gguf", path), device, packed)
 
 
 def save_checkpoint(path: str | os.PathLike[str], model: Any = None, optimizer: Any = None, scheduler: Any = None, dataloader: Any = None,

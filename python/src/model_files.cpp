@@ -255,8 +255,9 @@ class GgufTensors {
 
 // (dict of tensors, dict of metadata)
 // With `packed`, matrices and stacks of matrices of types that quantized_linear takes stay blocks: (uint8 tensor [.., rows, bytes of a row], name of the
-// type, columns). With `mapped`, tensors refer to the file where they can.
-nb::object read_gguf_file(const std::string& path, DeviceArg device, bool packed, bool mapped) {
+// type, columns). With `mapped`, tensors in the host's memory refer to the file where they can; it must not become shorter while they live, and
+// writes to them do not change it.
+nb::object read_gguf(const std::string& path, DeviceArg device, bool packed, bool mapped) {
   const DeviceOpt where = device;
   NamedTensors tensors;
   std::map<std::string, const gguf::Entry*> blocks;
@@ -302,14 +303,8 @@ void bind_model_files(nb::module_& m) {
   m.def(
       "read_torch_file", &read_torch_file, "path"_a, "place"_a, "parameter"_a,
       "Reads a file of torch.save or a TorchScript archive's weights. Nothing in it is executed. OSError, ValueError.");
-  m.def("read_gguf_file", &read_gguf_file, "path"_a, "device"_a.none() = nb::none(), "packed"_a = false,
-        "mapped"_a = false,
-        "Reads the GGUF file at path: (dict of tensors, dict of metadata). Blocks of few bits become float32; with "
-        "packed, matrices of types that quantized_linear takes stay as they are: (uint8 tensor of rows of blocks, name "
-        "of the type, "
-        "columns). With mapped, tensors in the host's memory refer to the file, which must not become shorter while "
-        "they live; writes to them do not change it. "
-        "OSError, ValueError, NotImplementedError.");
+  // pf.load_gguf is the public function.
+  m.def("_read_gguf", &read_gguf, "path"_a, "device"_a.none() = nb::none(), "packed"_a = false, "mapped"_a = false);
 }
 
 }  // namespace pyflame::python

@@ -20,7 +20,7 @@ NOT_IN_THE_CASES = {
             set_float32_matmul_precision set_memory_fraction set_memory_limit set_num_threads set_printoptions synchronize use_deterministic_algorithms""",
         "it runs, measures or explains other functions": "bench checkpoint checkpoint_policy compile elementwise explain find_batch_size fork fork_rng kernel no_fuse vmap wait",
         "it reads or writes files": """
-            load load_checkpoint load_gguf load_safetensors load_settings read_gguf_file read_torch_file save save_checkpoint save_safetensors
+            load load_checkpoint load_gguf load_safetensors load_settings read_torch_file save save_checkpoint save_safetensors
             write_file_atomically""",
         "it draws random numbers (tests/python/test_random_numbers.py)": """
             binomial multinomial native_dropout native_dropout_backward normal pca_lowrank poisson rand_like randint_like randn_like svd_lowrank""",

@@ -246,6 +246,21 @@ def test_gguf_blocks_are_decoded():
     assert list(pf.load(DATA / "blocks.gguf")) == list(tensors)
 
 
+def test_gguf_blocks_that_stay():
+    """load_gguf is the one public function for it."""
+    decoded, metadata = pf.load_gguf(DATA / "blocks.gguf")
+    tensors, same = pf.load_gguf(DATA / "blocks.gguf", "cpu", packed=True)
+    assert same == metadata and list(tensors) == list(decoded) and not hasattr(pf, "read_gguf_file")
+    blocks = {name: t for name, t in tensors.items() if isinstance(t, tuple)}
+    assert len(blocks) >= 5
+    for name, t in tensors.items():
+        if name in blocks:
+            rows, type, columns = t
+            assert rows.dtype == pf.uint8 and columns == decoded[name].shape[-1]
+            t = pf.decode_blocks(rows.reshape(-1, rows.shape[-1]), type).reshape(decoded[name].shape)
+        assert np.array_equal(t.numpy(), decoded[name].numpy()), name
+
+
 def test_metadata_of_gguf_that_no_text_or_number_is(tmp_path):
     def entry(key, kind, value):
         return struct.pack("<Q", len(key)) + key + struct.pack("<I", kind) + value

@@ -10,6 +10,7 @@ import pyflame as pf
 pytest.importorskip("regex", reason="the package regex is not installed")
 from pyflame.llm import LLM  # noqa: E402
 from pyflame.llm import embed as command  # noqa: E402
+from pyflame.llm._packed import PackedWeight  # noqa: E402
 from pyflame.llm.conversion import _gguf_file  # noqa: E402
 from pyflame.llm.embedding import is_encoder_path  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
@@ -96,6 +97,37 @@ def test_convert(folder, model, tmp_path, type, tolerance):
         assert os.path.getsize(again) < os.path.getsize(path) and np.abs(pf.llm.load_embedding(again).embed(TEXTS) - model.embed(TEXTS)).max() < 0.05
     with pytest.raises(ValueError, match="the architecture is not available; got 'bert'"):
         pf.llm.convert(path, str(tmp_path / "folder"))
+
+
+@pytest.mark.parametrize("type, bits", [("Q8_0", 8.5), ("Q4_0", 4.5), ("Q4_K", 4.625), ("Q6_K", 8.5625)])
+def test_matrices_stay_in_blocks(tmp_path, type, bits):
+    """All that are multiplied, and the rows of the words. Vectors are those of decoded weights, but for the rounding of the products' inputs."""
+    folder = small.write_random_encoder(tmp_path / "source", seed=1, hidden_size=256, intermediate_size=512)
+    path = str(tmp_path / "m.gguf")
+    pf.llm.convert(folder, path, type)
+    got, decoded = pf.llm.load_embedding(path, device="cpu"), pf.llm.load_embedding(path, pf.float32, "cpu")
+    layers = {name: m for name, m in got._part.model.named_modules() if isinstance(getattr(m, "weight", None), PackedWeight)}
+    linear = [m.weight for name, m in layers.items() if name.startswith("encoder.")]
+    assert len(linear) == 2 * 6 and set(layers) - {n for n in layers if n.startswith("encoder.")} == {"embeddings.word_embeddings"}
+    assert {w.type for w in linear} == {type} and sum(w.nbytes for w in linear) == sum(w.shape[0] * w.shape[1] for w in linear) * bits / 8
+    assert not any(isinstance(m.weight, PackedWeight) for m in decoded._part.model.modules() if hasattr(m, "weight"))
+    assert not any(p.device.type == "null" for p in got._part.model.parameters())
+    want = decoded.embed(TEXTS)
+    assert 0 < np.abs(got.embed(TEXTS) - want).max() < 5e-3 and np.abs(want - pf.llm.load_embedding(folder).embed(TEXTS)).max() > 0
+    tensors = pf.load_gguf(path, "cpu")[0]
+    weight = decoded._part.model.encoder.layer[1].output.dense.weight
+    assert np.array_equal(weight.detach().numpy(), tensors["blk.1.ffn_down.weight"].numpy())
+
+
+def test_a_packed_matrix_of_another_shape(tmp_path):
+    source, path = small.write_random_encoder(tmp_path / "source", seed=1, hidden_size=64, intermediate_size=64), str(tmp_path / "m.gguf")
+    pf.llm.convert(source, path, "Q8_0")
+    _, raw, weights = _gguf_file.read(path)
+    smaller, name = weights["blk.1.ffn_down.weight"].raw(0, 32).tobytes(), "blk.1.ffn_down.weight"
+    with open(tmp_path / "wrong.gguf", "wb") as f:
+        _gguf_file.write(f, raw, [(n, w.type, (32, 64) if n == name else w.shape) for n, w in weights.items()], lambda file, n: file.write(smaller if n == name else weights[n].raw(0, weights[n].height).tobytes()))
+    with pytest.raises(ValueError, match=r"the weights do not fit the architecture 'bert'; got encoder.layer.1.output.dense.weight \(32, 64\); expected \(64, 64\)"):
+        pf.llm.load_embedding(str(tmp_path / "wrong.gguf"))
 
 
 def test_the_calls_of_a_user(folder, model, tmp_path, capsys):

@@ -145,12 +145,12 @@ def test_writes_to_mapped_weights_stay_in_the_process(folder, tmp_path):
     pf.llm.convert(folder, path, "F32")
     with open(path, "rb") as f:
         before = f.read()
-    t = _C.read_gguf_file(path, "cpu", True, True)[0]["output_norm.weight"]
+    t = _C._read_gguf(path, "cpu", True, True)[0]["output_norm.weight"]
     t.fill_(7.0)
     assert (t.numpy() == 7).all()
     with open(path, "rb") as f:
         assert f.read() == before
-    assert not (_C.read_gguf_file(path, "cpu", True, True)[0]["output_norm.weight"].numpy() == 7).any()
+    assert not (_C._read_gguf(path, "cpu", True, True)[0]["output_norm.weight"].numpy() == 7).any()
 
 
 def test_tensors_that_are_not_aligned(tmp_path):
@@ -163,6 +163,6 @@ def test_tensors_that_are_not_aligned(tmp_path):
         key = _gguf_file._string("general.alignment") + _gguf_file.packed_value(1) + _gguf_file._string("k" * (padding + 1)) + _gguf_file.packed_value(True)
         with open(path, "wb") as f:
             f.write(b"GGUF" + np.array([3], "<u4").tobytes() + np.array([3, 2], "<u8").tobytes() + key + head + body)
-        tensors, _ = _C.read_gguf_file(path, "cpu", True, True)
+        tensors, _ = _C._read_gguf(path, "cpu", True, True)
         for name, v in values.items():
             assert tensors[name].shape == v.shape and (tensors[name].numpy() == v).all()

@@ -210,6 +210,92 @@ def test_a_grammar_that_is_too_large_in_its_middle(lm):
         lm.generate("Hello", max_tokens=60, grammar=Grammar.regex("[a-c]{40}b{300000}"))
 
 
+GROWS = "[a-c]{20}b{300000}"  # the library finds it too large while the text is written
+TOO_LARGE = "grammar: the text cannot go on; got lexer error: too many expressions constructed; expected a regular expression that is less complex"
+
+
+def test_a_grammar_that_grows_too_large_ends_its_request_alone(lm):
+    """Also where tokens are guessed. The end says that the settings are its cause; what comes of the server's own errors does not."""
+    from test_llm_engine import Received
+
+    grammar = Grammar.regex(GROWS)
+    for speculative_config in (None, {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1}):
+        with Engine(lm, max_num_seqs=4, speculative_config=speculative_config) as engine:
+            received = [Received() for _ in range(4)]
+            for i, r in enumerate(received):
+                engine.submit("Hello", Sampling(seed=i, grammar=grammar if i % 2 else Grammar.regex("[ab]{60}")), 90, receive=r)
+            for i, r in enumerate(received):
+                end = r.wait()
+                assert (end.reason, end.error, end.by_settings) == (("error", TOO_LARGE, True) if i % 2 else ("stop", None, False))
+                text = lm.tokenizer.decode(r.ids)
+                assert re.fullmatch("[a-c]{2,}b*" if i % 2 else "[ab]{60}", text), text
+            stats = engine.stats()
+            assert (stats["num_requests_running"], stats["num_requests_waiting"], stats["kv_cache_usage"]) == (0, 0, 0)
+
+
+def test_a_grammar_that_has_grown_too_large_for_one_text_serves_others(lm):
+    """The texts have their grammar in common, and in the library what is learned of it, errors as well."""
+    vocabulary, grammar = lm._vocabulary(), Grammar.regex(GROWS)
+    a, b, c = (lm.tokenizer.encode(x, add_special=False)[0] for x in "abc")
+    first, second = grammar.matcher(vocabulary), grammar.matcher(vocabulary)
+    second.take(a)
+    with pytest.raises(ValueError, match=re.escape(TOO_LARGE)):
+        for _ in range(60):
+            first.take(a if first.allowed()[a] else b)
+    for text in (second, second.copy(), grammar.matcher(vocabulary)):
+        assert set(np.flatnonzero(text.allowed())) >= {a, b, c}
+        text.take(a)
+    assert second.goes_on(b) and set(np.flatnonzero(second.allowed())) >= {a, b, c} and not second.goes_on(lm.tokenizer.encode("x", add_special=False)[0])
+
+
+def test_a_grammar_that_grows_too_large_in_a_text_of_the_command_line(tmp_path):
+    """Where an engine writes it, for `--kv_cache_dtype` and others: the same error as without one."""
+    from pyflame.llm._single import SingleWriter
+
+    with SingleWriter(small.write_random_model(tmp_path, "llama", seed=3), "cpu", 1) as writer, pytest.raises(ValueError, match=f"^{re.escape(TOO_LARGE)}$"):
+        list(writer.tokens(writer.model.tokenizer.encode("Hello"), 90, Sampling(seed=1, grammar=Grammar.regex(GROWS))))
+
+
+@pytest.fixture(scope="module")
+def server(lm):
+    for package in ("aiohttp", "prometheus_client"):
+        pytest.importorskip(package, reason=f"the package {package} is not installed")
+    from llm_client import Running
+
+    running = Running(lm, Engine(lm, max_num_seqs=4), name="small")
+    yield running
+    running.end()
+
+
+@pytest.mark.parametrize(
+    "field, value", [("guided_regex", GROWS), ("structured_outputs", {"grammar": 'start: /[a-c]{20}/ "," /b{300000}/'}),
+                     ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array", "prefixItems": [{"enum": ["a" * 20]}, {"type": "string", "pattern": "^b{300000}$"}], "minItems": 2}}})],
+    ids=lambda x: x if isinstance(x, str) and "{" not in x else "",
+)  # fmt: skip
+def test_a_grammar_that_grows_too_large_behind_the_server(lm, server, field, value):
+    """Status 400 with the field; in a stream an event in its place. Other requests go on, the same field with another grammar, too."""
+    from llm_client import COMPLETE, text_of, until
+
+    body = {"prompt": "Hello", "max_tokens": 90, "seed": 1, field: value}
+    others = [server.stream(COMPLETE, {"prompt": "Hello", "max_tokens": 300, "ignore_eos": True, "seed": i}) for i in range(2)]
+    error = server.error(COMPLETE, body)
+    assert re.fullmatch("completions: grammar: the text cannot go on; got .*; expected a .* that is less complex", error.pop("message"))
+    assert error == {"type": "invalid_request_error", "param": field, "code": None}
+    for n in (1, 2):
+        chunks = server.stream(COMPLETE, {**body, "n": n}).rest()  # it ends with [DONE]
+        assert [c for c in chunks if "error" in c] == chunks[-1:] and chunks[-1]["error"].pop("message").startswith("completions: grammar: the text cannot go on; got ")
+        assert chunks[-1]["error"] == error and text_of(chunks[:-1])
+    assert all(o.rest()[-1]["choices"][0]["finish_reason"] == "length" for o in others)
+    until(lambda: not server.server.answers and server.engine.stats()["num_requests_running"] == 0 == server.engine.stats()["kv_cache_usage"])
+
+
+def test_settings_that_leave_no_token_behind_the_server(lm, server):
+    from llm_client import COMPLETE
+
+    error = server.error(COMPLETE, {"prompt": "Hello", "guided_regex": "[ab]", "allowed_token_ids": lm.tokenizer.encode("x", add_special=False)})
+    assert error["message"].startswith("completions: generate: the settings leave no token; got ") and (error["type"], error["param"]) == ("invalid_request_error", "guided_regex")
+
+
 def test_wrong_arguments(lm):
     with pytest.raises(TypeError, match="generate: grammar is of the wrong type; got str; expected a pf.llm.Grammar"):
         lm.generate("Hello", grammar="[ab]")

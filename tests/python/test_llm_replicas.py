@@ -107,6 +107,8 @@ def test_a_grammar_goes_to_another_process(shared):
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
     text = Text(shared, [5, 6], 20, Sampling(temperature=0, grammar=pf.llm.Grammar.regex("a{3,5}b"))).wait()
     assert text.end.reason == "stop" and re.fullmatch("a{3,5}b", shared.model.tokenizer.decode(text.ids))
+    text = Text(shared, [5, 6], 90, Sampling(temperature=0, grammar=pf.llm.Grammar.regex("[a-c]{20}b{300000}"))).wait()
+    assert text.ids and text.end.by_settings and text.end.error.startswith("grammar: the text cannot go on; got ")
 
 
 def test_the_same_beginning_goes_to_the_same_replica(shared):

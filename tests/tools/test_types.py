@@ -187,6 +187,7 @@ TYPES = {
     "pf.manual_seed(1)": "pf.Generator",
     "pf.get_default_device()": "pf.device",
     "pf.load_gguf('a.gguf')": "tuple[dict[str, pf.Tensor], dict[str, Any]]",
+    "pf.load_gguf('a.gguf', packed=True)": "tuple[dict[str, Any], dict[str, Any]]",
     "pf.compile(f)(x)": "int",
     "pf.no_grad()(f)(x)": "int",
     "pf.no_fuse(f)(x)": "int",

@@ -1,10 +1,11 @@
 """BERT encoders in GGUF files (general.architecture 'bert'): the names of their tensors, and the model of a file."""
 from dataclasses import dataclass
 
-from .. import _C
+from .. import _C, nn
 from . import _loading, _tokenizer_gguf
 from ._errors import Values
 from ._packed import PackedWeight
+from .language_model import _dtype_beside_blocks, _read_gguf
 
 POOLINGS = {1: "MEAN", 2: "CLS", 3: "LAST"}  # bert.pooling_type; 0 says nothing
 _TOP = {"token_embd": "embeddings.word_embeddings", "position_embd": "embeddings.position_embeddings", "token_types": "embeddings.token_type_embeddings", "token_embd_norm": "embeddings.LayerNorm"}
@@ -71,13 +72,61 @@ def _config(v, tensors):
                       layer_norm_eps=v.get("bert.attention.layer_norm_epsilon", float, 1e-12))  # fmt: skip
 
 
-def read(path):
-    """The Encoder of a GGUF file. OSError; ValueError for a file that is damaged, or whose tensors or metadata are not those of an encoder."""
+class PackedLinear(nn.Module):
+    """nn.Linear with a PackedWeight."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = weight
+        self.bias = nn.Parameter(_C.empty(weight.shape[0]))
+        weight.tile()
+
+    def forward(self, x):
+        return self.weight.linear(x, self.bias)
+
+
+class PackedEmbedding(nn.Module):
+    """nn.Embedding with a PackedWeight, whose rows become `dtype`."""
+
+    def __init__(self, weight, dtype):
+        super().__init__()
+        self.weight, self._dtype = weight, dtype
+
+    def forward(self, ids):
+        return self.weight.rows(ids.reshape(-1)).to(self._dtype).reshape(*ids.shape, -1)
+
+
+def _model(config, tensors, dtype, device):
+    """The BertModel of a file's tensors, on the device. Matrices that are PackedWeight stay so, where they are multiplied, and so do the words' rows."""
     from ..models import BertModel
 
+    device, numbers = _C.get_device() if device is None else device, dtype or _C.float32
+    with _C.device("null"):  # no memory for numbers that those of the file replace
+        model, weights = BertModel(config), {}
+        for name, t in ((hf_name(n), t) for n, t in tensors.items()):
+            place, _, leaf = name.rpartition(".")[0].rpartition(".")
+            if isinstance(t, PackedWeight) and not t.as_floats and name.endswith(".weight"):
+                parent = model.get_submodule(place)
+                layer = getattr(parent, leaf)
+                if tuple(t.shape) != tuple(layer.weight.shape):
+                    raise ValueError(f"llm: the weights do not fit the architecture 'bert'; got {name} {tuple(t.shape)}; expected {tuple(layer.weight.shape)}")
+                if isinstance(layer, nn.Linear):
+                    setattr(parent, leaf, PackedLinear(t.to(device)))
+                    continue
+                if leaf == "word_embeddings":
+                    setattr(parent, leaf, PackedEmbedding(t.to(device), numbers))
+                    continue
+            weights[name] = t.decoded(numbers) if isinstance(t, PackedWeight) else t.to(numbers)
+    # Files have no pooler: embeddings do not use it.
+    weights |= {n: _C.zeros(*t.shape, dtype=numbers, device=device) for n, t in model.state_dict().items() if n.startswith("pooler.")}
+    model.load_state_dict({n: t.to(device) for n, t in weights.items()}, assign=True)
+    return model.eval()
+
+
+def read(path, dtype=None, device=None):
+    """The Encoder of a GGUF file. dtype, device: as of pf.llm.load. OSError; ValueError for a file that is damaged, or whose tensors or metadata are not those of an encoder."""
     with _loading.file(path):
-        tensors, metadata = _C.read_gguf_file(path, "cpu", True, True)
-    tensors = {name: PackedWeight(*t) if isinstance(t, tuple) else t for name, t in tensors.items()}
+        tensors, metadata = _read_gguf(path, dtype)
     v = Values(metadata, "the file's metadata")
     if v.get("bert.attention.causal", bool, False):
         raise ValueError("embed: BERT as a decoder is not available; got bert.attention.causal = true; expected an encoder")
@@ -87,11 +136,7 @@ def read(path):
     config = _config(v, tensors)
     if unknown := [n for n in tensors if hf_name(n) is None]:
         raise ValueError(f"llm: the weights do not fit the architecture 'bert'; got {', '.join(unknown[:8])} ({len(unknown)} in all), which it does not use; expected the tensors of an encoder")
-    model = BertModel(config)
-    weights = {hf_name(n): t.decoded() if isinstance(t, PackedWeight) else t for n, t in tensors.items()}
-    # Files have no pooler: embeddings do not use it.
-    weights |= {n: t for n, t in model.state_dict().items() if n.startswith("pooler.")}
-    model.load_state_dict(weights)
+    model = _model(config, tensors, _dtype_beside_blocks(tensors, dtype, device), device)
     tokenizer = _tokenizer_gguf.from_gguf(metadata) if "tokenizer.ggml.model" in v else None
     context = min(v.size("bert.context_length", config.max_position_embeddings), config.max_position_embeddings)
-    return Encoder(model.eval(), tokenizer, POOLINGS.get(pooling), context, v.get("general.name", str, ""))
+    return Encoder(model, tokenizer, POOLINGS.get(pooling), context, v.get("general.name", str, ""))

@@ -10,6 +10,7 @@ import time
 from ._beams import advance
 from ._choice import Choices
 from ._engine_schedule import Schedule, goes_on_alone
+from ._errors import SettingsError
 from ._paged import Part, Step, coarsely_rounded, step_sizes
 from ._request import Finished, Token
 from ._speculation import NGrams
@@ -155,6 +156,8 @@ class Steps(Schedule):
                 end = Finished("stop", logprob=found.logprob, stop_id=id) if id in r.stop_ids else Finished("stop")
             else:
                 token = Token(id, found.logprob, list(found.top), *self._times(r))
+        except SettingsError as e:
+            end = Finished("error", str(e), by_settings=True)
         except Exception as e:  # such as logits that are not finite
             end = Finished("error", f"{type(e).__name__}: {e}")
         if token is not None:

@@ -1,4 +1,4 @@
-"""What the modules of this package share: packages that are needed, values of foreign files whose type is checked, and the error of an engine that has ended."""
+"""What the modules of this package share: packages that are needed, values of foreign files whose type is checked, and the errors of a text that its own settings end and of an engine that has ended."""
 from importlib import import_module
 
 
@@ -12,6 +12,10 @@ def needed(package, what, extra="llm"):
         return import_module(package)
     except ImportError as e:
         raise ImportError(f"llm: the package {package} is not available; got {e}; expected it for {what}; hint: pip install {EXTRAS[extra]}") from None
+
+
+class SettingsError(ValueError):
+    """A text cannot go on by its own settings: its grammar has grown too large, or they leave no token. Nothing else has failed."""
 
 
 class EngineDead(RuntimeError):

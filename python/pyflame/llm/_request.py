@@ -39,7 +39,7 @@ class Finished:
     """The end of a request. reason: 'stop' (a token that ends texts; it is not delivered), 'length', 'cancelled' or 'error'; error: a text, or None. logprob: log p
     of the token that ended the text, by the model's own logits; None where no token ended it, or the request did not ask for logprobs. stop_id: that token, or None. num_cached_tokens: how
     many tokens of the prompt were in the cache when the request first ran; None where it never ran. prompt_logprobs: as of Token, where no token
-    was written; otherwise None. These three do not count where two are compared."""
+    was written; otherwise None. by_settings: the request's own settings ended the text with an error, such as a grammar that grew too large in its middle. These four do not count where two are compared."""
 
     reason: str
     error: str = None
@@ -47,6 +47,7 @@ class Finished:
     stop_id: int = field(default=None, compare=False)
     num_cached_tokens: int = field(default=None, compare=False)
     prompt_logprobs: list = field(default=None, compare=False)
+    by_settings: bool = field(default=False, compare=False)
 
 
 class PromptLogprobs:

@@ -32,7 +32,7 @@ class SingleWriter:
         self._engine.close(drain=False)
 
     def tokens(self, ids, max_tokens, sampling):
-        """A generator of the ids of new tokens, which returns why it ended: 'stop' or 'length'. The request begins at once and ends with the iterator. ValueError, TypeError; while it writes, EngineDead with the engine's words."""
+        """A generator of the ids of new tokens, which returns why it ended: 'stop' or 'length'. The request begins at once and ends with the iterator. ValueError, TypeError; while it writes, ValueError where the settings end the text, such as a grammar that grows too large, and otherwise EngineDead with the engine's words."""
         events = queue.SimpleQueue()
         request = self._engine.submit(ids, sampling, max_tokens, lora=self._lora, receive=events.put)
         return self._written(request, events)
@@ -41,6 +41,8 @@ class SingleWriter:
         try:
             while not isinstance(event := events.get(), Finished):
                 yield event.id
+            if event.by_settings:
+                raise ValueError(event.error)
             if event.reason not in ("stop", "length"):
                 raise EngineDead(f"generate: the text ended early; got {event.error or event.reason}; expected its end")
             return event.reason

@@ -224,11 +224,10 @@ def _sentence_transformers(folder):
 def load_embedding(path: Any, dtype: DType | None = None, device: Device | None = None,
                    pooler_config: PoolerConfig | dict[str, Any] | None = None) -> EmbeddingModel:
     """An EmbeddingModel: of a folder with a BERT model (config.json, safetensors, tokenizer.json), of a GGUF file of the architecture bert, or of any model that pf.llm.load
-    takes, whose hidden states are pooled. path, dtype, device: as in load; the blocks of an encoder's GGUF file are decoded. pooler_config: a PoolerConfig or a dict; what it
+    takes, whose hidden states are pooled. path, dtype, device: as in load; the blocks of a GGUF file stay as they are without a dtype. pooler_config: a PoolerConfig or a dict; what it
     does not say, the files of Sentence Transformers or the GGUF file's metadata do, otherwise it is CLS for encoders and LAST for others, with vectors of length 1.
     OSError, ValueError, TypeError as of load."""
-    from ..models import from_folder
-    from . import _encoder_gguf, _tokenizer_json
+    from . import _tokenizer_json
     from .language_model import LanguageModel, _json, _place, load
 
     config = PoolerConfig.of(pooler_config)
@@ -245,8 +244,12 @@ def load_embedding(path: Any, dtype: DType | None = None, device: Device | None 
         if dtype is not None and dtype not in (_C.float32, _C.float16, _C.bfloat16):
             raise ValueError(f"llm: the dtype is not available; got {dtype}; expected float32, float16 or bfloat16")
         if not os.path.isdir(path):
-            e = _encoder_gguf.read(path)
-            return EmbeddingModel(_Encoder(e.model, dtype, device), e.tokenizer, pooling or e.pooling or "CLS", normalize, e.context, e.name)
+            from . import _encoder_gguf
+
+            e = _encoder_gguf.read(path, dtype, device)
+            return EmbeddingModel(_Encoder(e.model, None, device), e.tokenizer, pooling or e.pooling or "CLS", normalize, e.context, e.name)
+        from ..models import from_folder
+
         tokens = _json(path, "tokenizer.json")
         tokenizer = _tokenizer_json.from_json(tokens, _json(path, "tokenizer_config.json")) if tokens else None
         return EmbeddingModel(_Encoder(from_folder(path), dtype, device), tokenizer, pooling or "CLS", normalize, most, os.path.basename(os.path.abspath(path)), matryoshka)

@@ -324,7 +324,7 @@ def _json(folder, name, needed=False):
 def _read_gguf(path, dtype, weights=True):
     """(tensors, metadata). Matrices are in the file's blocks, as PackedWeight; with a dtype they become floats when a network takes them. Tensors refer to the file, which
     is mapped into memory, so what a network makes of them is the first copy. Without weights, the tensors have shapes and dtypes alone, and only the file's header is read."""
-    tensors, metadata = _C.read_gguf_file(path, "cpu" if weights else "null", True, weights)
+    tensors, metadata = _C._read_gguf(path, "cpu" if weights else "null", True, weights)
     return {name: PackedWeight(*t, as_floats=dtype is not None) if isinstance(t, tuple) else t for name, t in tensors.items()}, metadata
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .. import _C, _numpy as np
 from ._choice import LIKELIEST, Changes, Choices, Row, choose
+from ._errors import SettingsError
 from ._masks import Mask, bits_of, without
 from ._random_numbers import RandomNumbers
 from .grammar import Grammar
@@ -202,10 +203,10 @@ class Sampler:
         s = self.sampling
         if Mask.is_needed(s):
             allowed, words = "all" if s.allowed_token_ids is None else len(s.allowed_token_ids), len(s.bad_words_ids or ())
-            raise ValueError(f"generate: the settings leave no token; got {allowed} allowed_token_ids and {words} bad_words_ids; expected a token that these, the grammar and min_tokens allow")
+            raise SettingsError(f"generate: the settings leave no token; got {allowed} allowed_token_ids and {words} bad_words_ids; expected a token that these, the grammar and min_tokens allow")
         if self._matcher is not None:
-            raise ValueError(f"generate: the grammar leaves no token; got {s.grammar!r}; expected one that the model's vocabulary can write")
-        raise ValueError(f"generate: min_tokens leaves no token; got {ends} tokens that end the text; expected fewer than the vocabulary's {size}")
+            raise SettingsError(f"generate: the grammar leaves no token; got {s.grammar!r}; expected one that the model's vocabulary can write")
+        raise SettingsError(f"generate: min_tokens leaves no token; got {ends} tokens that end the text; expected fewer than the vocabulary's {size}")
 
     def __call__(self, logits, tokens=(), prompt=0, stop_ids=()):
         logits = _C.tensor(np.asarray(logits, dtype=np.float32)[None], device="cpu")

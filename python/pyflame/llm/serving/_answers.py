@@ -169,8 +169,7 @@ class Choice:
             else:
                 self.reason = event.reason
                 self.answer.count_failure(event.reason)
-                status = 500 if event.reason == "error" else 503
-                self.answer.fail(RequestError(f"{self.answer.op}: the text ended early; got {event.error or event.reason}; expected its end", status=status, code=event.reason))
+                self.answer.fail(self._error_of(event))
             return
         self.tokens += 1
         if event.queue_seconds is not None:
@@ -187,6 +186,13 @@ class Choice:
         elif text or self.answer.job.continuous_usage:
             self._add(text, self._entries_of(False))
         self.answer.count_token(self)
+
+    def _error_of(self, end):
+        """The RequestError for a text that ended early."""
+        if end.by_settings:
+            return RequestError(f"{self.answer.op}: {end.error}", param=self.answer.job.grammar_field)
+        status = 500 if end.reason == "error" else 503
+        return RequestError(f"{self.answer.op}: the text ended early; got {end.error or end.reason}; expected its end", status=status, code=end.reason)
 
     def take(self, sequence):
         """A whole text that a beam search has found."""

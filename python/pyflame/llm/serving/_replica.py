@@ -76,7 +76,7 @@ class _Replica:
         try:
             request = submit(*arguments, receive=partial(self._receive, number), **options)
         except (ValueError, TypeError, RuntimeError) as e:
-            return self._send("event", number, Finished("error", str(e)))
+            return self._send("event", number, Finished("error", str(e), by_settings=not isinstance(e, RuntimeError)))
         with self._changing:
             event = self._early.pop(number, None)
             if event is None:

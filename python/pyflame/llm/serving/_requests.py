@@ -141,6 +141,7 @@ class Job:
     prompt_logprobs: int = None
     echo: bool = False  # the text begins with the prompt
     repeated: list = None  # with echo, of each prompt: its text, and where in it each token begins
+    grammar_field: str = None  # of the request, where it has a grammar
     priority: int = 0
     user: str = None  # of the request's field
     client: object = None  # clients with texts of equal priority take turns
@@ -438,7 +439,7 @@ def _take_grammar(f, job, model, name, grammar):
         grammar.matcher(model._vocabulary())
     except ValueError as e:
         raise RequestError(f"{f.op}: {e}", param=name) from None
-    job.sampling["grammar"] = grammar
+    job.sampling["grammar"], job.grammar_field = grammar, name
 
 
 def _take_tools(f, job, model, tools, choice):
