@@ -37,13 +37,14 @@ double RoundedSum::allowed(DType dtype) const {
   return 2 * unit_in_last_place(value_, dtype) + rounding_to_16_bits(dtype) * std::fabs(value_) + error(dtype);
 }
 
-AttentionRows::AttentionRows(const Node& node, Pointers inputs, Params params)
+AttentionRows::AttentionRows(const Node& node, Pointers inputs, Params params, double cap)
     : node_(node),
       packed_(node.op == OpId::varlen_attn),
       first_(node.op == OpId::attention_grad ? 1 : 0),
       q_(node.ins[first_], inputs[node.ins[first_].binding]),
       k_(node.ins[first_ + 1], inputs[node.ins[first_ + 1].binding]),
-      v_(node.ins[first_ + 2], inputs[node.ins[first_ + 2].binding]) {
+      v_(node.ins[first_ + 2], inputs[node.ins[first_ + 2].binding]),
+      cap_(cap) {
   const auto attrs = node.attr<AttentionAttrs>();
   causal_ = attrs.causal != 0, padding_ = attrs.padding != 0;
   if (packed_) {
@@ -115,6 +116,15 @@ int64_t AttentionRows::seen(int64_t batch, int64_t query) const {
   return causal_ ? std::clamp<int64_t>(query + (part.keys - part.queries) + 1, 0, part.keys) : part.keys;
 }
 
+// A cap is increasing, so the ends of the interval around a score become the ends of the one around what it is capped to. The quotient, the hyperbolic
+// tangent and the product round to a part of that.
+AttentionRows::Weight AttentionRows::capped(double score, double error) const {
+  if (cap_ <= 0) return {score, error, 0};
+  const auto of = [&](double x) { return cap_ * std::tanh(x / cap_); };
+  const double value = of(score), off = std::max(of(score + error) - value, value - of(score - error));
+  return {value, off + std::fabs(value) * rounding_of_exponentials(node_.outs[0].dtype), 0};
+}
+
 // Of the keys that the query sees.
 std::vector<AttentionRows::Weight> AttentionRows::scores(int64_t batch, int64_t head, int64_t query) const {
   const int64_t dim = q_.shape().back(), q = query_at(batch, head, query);
@@ -128,9 +138,9 @@ std::vector<AttentionRows::Weight> AttentionRows::scores(int64_t batch, int64_t 
       const double term = q_[q + i * q_step] * k_[k + i * k_step] * scale_;
       value += term, magnitude += std::fabs(term);
     }
-    const double score = masked(value, batch, head, query, s);
-    if (score != -kInf)
-      all.push_back({score, error_of_terms(sum, magnitude) + std::fabs(score) * rounding_of_sums(sum.dtype), s});
+    const Weight own = capped(value, error_of_terms(sum, magnitude));
+    const double score = masked(own.value, batch, head, query, s);
+    if (score != -kInf) all.push_back({score, own.error + std::fabs(score) * rounding_of_sums(sum.dtype), s});
   }
   return all;
 }

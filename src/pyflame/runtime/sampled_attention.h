@@ -52,8 +52,8 @@ struct AttentionRow {
 // The rows of some queries. The node is an attention of tensors of one float dtype, its gradient, or an attention of packed sequences.
 class AttentionRows {
  public:
-  // Both must live as long as this object.
-  AttentionRows(const Node& node, Pointers inputs, Params params);
+  // cap: a score s becomes cap tanh(s / cap); 0: it stays. All must live as long as this object.
+  AttentionRows(const Node& node, Pointers inputs, Params params, double cap = 0);
   // At (batch, head, query), or (row, head) of packed sequences. Nothing: the op's definition leaves this row open.
   std::optional<AttentionRow> row(const Dims& at) const;
   // Multiplications of one row.
@@ -84,6 +84,7 @@ class AttentionRows {
   int64_t query_at(int64_t batch, int64_t head, int64_t query) const;
   int64_t key_at(const Elements& x, int64_t batch, int64_t head, int64_t key) const;  // `head`: of the queries
   std::vector<Weight> scores(int64_t batch, int64_t head, int64_t query) const;
+  Weight capped(double score, double error) const;  // of no key
   static double drop_zeros(std::vector<Weight>& all);
   double masked(double score, int64_t batch, int64_t head, int64_t query, int64_t key) const;
   void add_values(AttentionRow& row, const std::vector<Weight>& weights, int64_t batch, int64_t head) const;
@@ -97,6 +98,7 @@ class AttentionRows {
   Dims mask_strides_;
   std::vector<Part> parts_;
   double scale_ = 0;
+  const double cap_;
   int64_t keys_ = 0;
   bool causal_ = false, padding_ = false;
 };

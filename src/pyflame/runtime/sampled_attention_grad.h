@@ -10,6 +10,8 @@
 namespace pyflame::sampled {
 
 // The node is an attention_grad of tensors of one float dtype. What is known of a query is kept: rows of keys need it of all queries that see the key.
+// The stored logsumexp and output would take less, but only all pairs of a query tell how far implementations that compute both anew may be from them,
+// so long sequences have rows of keys that few queries see, or none.
 class AttentionGradRows {
  public:
   // Both must live as long as this object.

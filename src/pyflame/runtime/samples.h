@@ -1,6 +1,7 @@
 // A sample of the elements that a step must compute: a few hundred, directly from the inputs and in double. Tuning compares implementations
 // with it where the reference implementation would take long or has no bound (runtime/choose.h): products, convolutions and their gradients, also
-// with elementwise nodes behind them, attention and its gradient, also of packed sequences, and attention to pages. The corners and the last places of each dim are among the elements, because there tiles go wrong.
+// with elementwise nodes behind them, attention and its gradient, also of packed sequences, and attention to pages. Recurrent layers have none: an element depends on all hidden units of all
+// steps before it, and each step can multiply an error, so many steps leave no useful bound. The corners and the last places of each dim are among the elements, because there tiles go wrong.
 #pragma once
 #include <memory>
 #include <optional>

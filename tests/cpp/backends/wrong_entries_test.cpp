@@ -277,6 +277,17 @@ void paged_attention(SmallStep& s) {
          {20, 4, 32}, PagedAttrs{static_cast<int64_t>(d)});
 }
 
+// Pages of 8 bits, and a soft cap.
+void capped_float8_pages(SmallStep& s) {
+  const Operand q = s.input(DType::bfloat16, {20, 4, 32}), k = s.codes({40, 16, 2, 32}), v = s.codes({40, 16, 2, 32}),
+                table = s.input(DType::int32, {20, 2}), lengths = s.numbers(std::vector<int64_t>(20, 27)),
+                k_scale = s.input(DType::float32, {40, 16, 2}), v_scale = s.input(DType::float32, {40, 16, 2});
+  s.change(table, [](const Dims& i, double) { return static_cast<double>(39 - 2 * i[0] - i[1]); });
+  for (const Operand& o : {k_scale, v_scale}) s.change(o, [](const Dims&, double x) { return 0.02 * (1.25 + x); });
+  s.node(OpId::paged_attention, {q, k, v, table, lengths, k_scale, v_scale, s.number(0.2), s.number(0), s.number(2)},
+         {20, 4, 32}, PagedAttrs{static_cast<int64_t>(DType::float8_e4m3fn)});
+}
+
 const std::map<std::string, void (*)(SmallStep&)> kProblems = {
     {"LargeProduct", [](SmallStep& s) { product(s, DType::float32, 400, 400, 400); }},
     {"ProductWithALargeResult", [](SmallStep& s) { product(s, DType::bfloat16, 3000, 4, 3000); }},
@@ -293,6 +304,7 @@ const std::map<std::string, void (*)(SmallStep&)> kProblems = {
     {"BFloat16PackedAttention", [](SmallStep& s) { packed_attention(s, DType::bfloat16); }},
     {"PackedGradient", packed_gradient},
     {"PagedAttention", paged_attention},
+    {"CappedFloat8Pages", capped_float8_pages},
     {"Float16AttentionGradient", [](SmallStep& s) { attention_gradient(s, DType::float16); }},
     {"BFloat16AttentionGradient", [](SmallStep& s) { attention_gradient(s, DType::bfloat16); }},
 };

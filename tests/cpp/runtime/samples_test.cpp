@@ -659,18 +659,88 @@ TEST(Samples, AttentionToPages) {
     }
 }
 
+// A page that does not exist is an error of the op.
 TEST(Samples, AttentionToPagesWithoutABound) {
-  for (const double cap : {0.0, 30.0})
-    for (const double page : {8.0, 1.0}) {
-      SmallStep s;
-      const DType d = DType::bfloat16;
-      const Operand q = s.input(d, {1, 2, 16}), k = s.input(d, {2, 8, 2, 16}), v = s.input(d, {2, 8, 2, 16}),
-                    table = s.input(DType::int32, {1, 1});
-      s.change(table, [&](const Dims&, double) { return page; });
-      s.node(OpId::paged_attention, {q, k, v, table, s.numbers({5}), s.number(0.25), s.number(0), s.number(cap)},
-             {1, 2, 16}, PagedAttrs{static_cast<int64_t>(d)});
-      EXPECT_EQ(s.sample().empty(), cap > 0 || page > 1);
+  for (const double page : {8.0, 1.0}) {
+    SmallStep s;
+    const DType d = DType::bfloat16;
+    const Operand q = s.input(d, {1, 2, 16}), k = s.input(d, {2, 8, 2, 16}), v = s.input(d, {2, 8, 2, 16}),
+                  table = s.input(DType::int32, {1, 1});
+    s.change(table, [&](const Dims&, double) { return page; });
+    s.node(OpId::paged_attention, {q, k, v, table, s.numbers({5}), s.number(0.25), s.number(0), s.number(0)},
+           {1, 2, 16}, PagedAttrs{static_cast<int64_t>(d)});
+    EXPECT_EQ(s.sample().empty(), page > 1);
+  }
+}
+
+// Three sequences with keys and values of the stored dtype, which have scales where these have 8 bits. The inputs are the same whatever the cap is.
+struct PagesOf {
+  SmallStep s;
+  std::vector<Operand> scales;
+  PagesOf(DType d, DType stored, double cap) {
+    const Dims pages{9, 8, 2, 16};
+    const auto cache = [&] {
+      if (is_float8(stored)) {
+        const Operand o = s.codes(pages);
+        const int most = stored == DType::float8_e5m2 ? 0x50 : 0x77;  // larger ones make all weights 0 or 1
+        s.change(o, [&](const Dims&, double x) {
+          const int code = static_cast<int>(x);
+          return static_cast<double>((code & 0x80) | (code & 0x7f) % (most + 1));
+        });
+        return o;
+      }
+      const Operand o = s.input(stored, pages);
+      int64_t at = 0;
+      if (stored == DType::int8)
+        s.change(o, [&](const Dims&, double) { return static_cast<double>(at++ * 37 % 255 - 127); });
+      return o;
+    };
+    const Operand q = s.input(d, {3, 4, 16}), k = cache(), v = cache(), table = s.input(DType::int32, {3, 3});
+    s.change(table, [](const Dims& i, double) { return static_cast<double>(8 - 3 * i[0] - i[1]); });
+    std::vector<Operand> ins{q, k, v, table, s.numbers({20, 3, 24})};
+    if (dtype_size(stored) == 1)
+      for (const size_t i : {0U, 1U}) {
+        ins.push_back(s.input(DType::float32, {9, 8, 2}));
+        scales.push_back(ins.back());
+        s.change(scales[i], [&](const Dims&, double x) { return (1.25 + x) * (stored == DType::int8 ? 0.01 : 0.02); });
+      }
+    for (const double x : {0.75, 0.0, cap}) ins.push_back(s.number(x));
+    s.node(OpId::paged_attention, ins, {3, 4, 16}, PagedAttrs{static_cast<int64_t>(stored)});
+  }
+};
+
+TEST(Samples, AttentionToPagesOf8Bits) {
+  for (const DType d : kFloats)
+    for (const DType stored : {DType::int8, DType::float8_e4m3fn, DType::float8_e5m2}) {
+      SCOPED_TRACE(fmt::format("{}, {} pages", dtype_name(d), dtype_name(stored)));
+      PagesOf p(d, stored, 0);
+      const auto sample = p.s.sample();
+      EXPECT_EQ(sample.size(), 3U * 4 * 16);
+      expect_wrong_places_found(p.s, sample);
+      for (const Operand& scale : p.scales) {
+        const auto last_key = [](const Dims& i, double x) { return i[0] == 6 && i[1] == 3 ? 2 * x : x; };
+        EXPECT_GT(p.s.distance_with(scale, last_key, sample), 1);
+        const auto behind_it = [](const Dims& i, double x) { return i[0] == 6 && i[1] > 3 ? 2 * x : x; };
+        EXPECT_LE(p.s.distance_with(scale, behind_it, sample), 1);
+      }
     }
+}
+
+TEST(Samples, AttentionToPagesWithASoftCap) {
+  for (const DType d : kFloats)
+    for (const DType stored : {d, DType::float8_e4m3fn})
+      for (const double cap : {0.5, 2.0}) {
+        SCOPED_TRACE(fmt::format("{}, {} pages, cap {}", dtype_name(d), dtype_name(stored), cap));
+        PagesOf p(d, stored, cap);
+        const auto sample = p.s.sample();
+        EXPECT_EQ(sample.size(), 3U * 4 * 16);
+        expect_wrong_places_found(p.s, sample);
+        for (const double other : {0.0, 1.5 * cap}) {
+          PagesOf wrong(d, stored, other);
+          wrong.s.run();
+          EXPECT_GT(wrong.s.distance(sample), 1) << "computed with cap " << other;
+        }
+      }
 }
 
 // Each sequence is a batch of its own; one is empty.
