@@ -670,6 +670,7 @@ def test_a_whole_session(tmp_path):
     ("import pyflame as pf\nfrom pyflame.data import DataLoader, TensorDataset\nfor x, in DataLoader(TensorDataset(pf.ones(8, 2)), batch_size=2, num_workers=1):\n    print(x.sum().item())\n", [],
      "it starts processes while it is imported; got t.py, exit code 1; expected what it runs below `if __name__ == '__main__':`; hint: put .*\n    if __name__ == '__main__':\n        main\\(\\)\n"),
     ("import pyflame\n", [], "computes nothing that can be compared"),
+    ("import os, pyflame as pf\nprint(pf.ones(2).sum().item(), flush=True)\nos._exit(0)\n", [], "it ended before Python did, .*; got os._exit\\(0\\), .*its last lines:\n2.0"),
     ("import os, pyflame as pf\nprint(pf.tensor(os.getpid()).item())\n", [], "two runs of the program as it is differ"),
     ("import pyflame as pf\nprint(pf.ones(2).sum().item())\n", ["--metric", "tokens/s"], "printed no number beside 'tokens/s'; expected a line such as"),
     ("import time, pyflame\ntime.sleep(60)\n", ["--hang", "1s"], "it ran for more than 1 s")])
@@ -677,6 +678,13 @@ def test_programs_that_are_refused(tmp_path, text, words, message):
     done = session(tmp_path, *words, "--", "t.py", text=text)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert re.search(message, done.stderr, re.DOTALL), done.stderr
+
+
+def test_a_program_that_changes_its_folder(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    done = session(tmp_path, "--metric", "score/s", "--pairs", "3", "--level", "2", "--out", "o", "--json", "--", "t.py", text=PROGRAM + "import os; os.chdir('elsewhere')\n")
+    assert done.returncode == 0 and json.loads(done.stdout)["kept"] == ["defer_reads"], done.stderr
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_command_lines_that_are_refused(tmp_path):

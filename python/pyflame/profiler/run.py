@@ -246,9 +246,16 @@ def _exit_code(file, module, arguments):
     except BaseException as e:
         if isinstance(e, BrokenPipeError) and reader_left():
             return READER_LEFT
-        traceback.print_exc()
+        traceback.print_exception(type(e), e, _frames_of_the_program(e.__traceback__))
         return 1
     return 0
+
+
+def _frames_of_the_program(frames):
+    """A traceback without the first frames, which are those of this file and of runpy: as Python shows it for a program that it runs itself."""
+    while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        frames = frames.tb_next
+    return frames
 
 
 def stamp():
