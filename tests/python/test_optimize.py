@@ -1,5 +1,6 @@
 """`pyflame optimize`: settings, deferred reads, the gate, the state machine with a program that is played, and whole sessions whose figures are printed numbers."""
 import dataclasses
+import fcntl
 import json
 import math
 import os
@@ -685,6 +686,24 @@ def test_a_program_that_changes_its_folder(tmp_path):
     done = session(tmp_path, "--metric", "score/s", "--pairs", "3", "--level", "2", "--out", "o", "--json", "--", "t.py", text=PROGRAM + "import os; os.chdir('elsewhere')\n")
     assert done.returncode == 0 and json.loads(done.stdout)["kept"] == ["defer_reads"], done.stderr
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_program_that_was_refused_is_changed_and_optimized(tmp_path):
+    """Nothing was tried, so there is nothing to go on with; the hint says to change the program."""
+    words = "--metric", "score/s", "--pairs", "3", "--level", "2", "--out", "o", "--", "t.py"
+    assert "cannot be optimized" in session(tmp_path, *words, text="raise SystemExit(3)\n").stderr
+    done = session(tmp_path, *words)
+    assert done.returncode == 0 and "kept: defer_reads" in done.stdout, done.stderr
+
+
+def test_two_sessions_in_one_folder_are_refused(tmp_path):
+    (tmp_path / "o").mkdir()
+    folder = os.open(tmp_path / "o", os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    refused = session(tmp_path, "--out", "o", "--", "t.py")
+    os.close(folder)
+    assert refused.returncode == 1 and "another pyflame optimize works in this folder; got 'o'; expected one session at a time; hint: wait" in refused.stderr
+    assert not list((tmp_path / "o").iterdir())
 
 
 def test_command_lines_that_are_refused(tmp_path):

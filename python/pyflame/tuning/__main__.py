@@ -16,7 +16,7 @@ from .. import _C
 from .._entry import command, end_in_order
 from ..benchmarking.compare import Comparison, bootstrap
 from . import exchange, imports, watch
-from .database import document, problems, rows, table
+from .database import document, problems, reading, rows, table
 from .products import LEFT_OUT
 
 MOST_ROUNDS = 3  # of pairs of runs, where the first ones say nothing, or that the program is slower
@@ -133,7 +133,7 @@ def _copy(path, folder):
     copy = os.path.join(folder, "before.sqlite")
     with contextlib.closing(sqlite3.connect(copy)) as to:
         if os.path.exists(path):
-            with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as db:
+            with reading(path) as db:
                 db.backup(to)
     return copy
 

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 
 from .._bar import bar
+from .database import reading
 
 POLL = 0.1  # seconds
 
@@ -67,7 +68,7 @@ class Database:
         if not os.path.exists(self._path):
             return []
         try:
-            with contextlib.closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=2)) as db:
+            with reading(self._path, timeout=2) as db:
                 return db.execute(sql, values).fetchall()
         except sqlite3.OperationalError:  # it is being made
             return []
