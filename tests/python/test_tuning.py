@@ -363,6 +363,12 @@ def test_the_steps_of_a_language_model_are_tuned(tmp_path):
     assert all(any(p.startswith(f"matmul(float32({rows}, 64)") for p in problems) for rows in (1, 3)), problems
 
 
+def test_a_program_that_computes_nothing(tmp_path):
+    (tmp_path / "nothing.py").write_text("print('hello')\n")
+    ran = tune(tmp_path, "nothing.py")
+    assert ran.returncode == 0 and "pyflame tune: the program computed nothing with PyFlame in its own process" in ran.stderr and "was measured before" not in ran.stderr
+
+
 def test_a_program_that_fails(tmp_path):
     (tmp_path / "fails.py").write_text("import pyflame as pf\nraise RuntimeError('the data is missing')\n")
     ran = tune(tmp_path, "fails.py")

@@ -268,7 +268,9 @@ def _tune(words, args, folder, held=()):
     if args.imported:
         print(imports.report(args.imported, rows(path)), file=sys.stderr if args.json else sys.stdout)
     found = problems(path, since)
-    if not found:
+    if not found and outcome.programs == 0 and not (args.problems or args.imported):
+        _say("the program computed nothing with PyFlame in its own process, and nothing new was measured in others; hint: pyflame explain shows what a program computes")
+    elif not found:
         _say("every problem of the program was measured before, or it has none that several entries can compute; pyflame tune --list shows what is known")
     elif args.problems or args.imported or not any(t.gain > 1 for t in found):
         _say(f"the measurements are in {path}")

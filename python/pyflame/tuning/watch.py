@@ -28,6 +28,7 @@ class Outcome:
     blocks: list = field(default_factory=list)  # seconds a step, each of some steps at whose end the device was done
     start: float = None
     end: float = None
+    programs: float = None  # how many programs its process compiled, if it came to its end; 0: it computed nothing
 
     @property
     def step_seconds(self):
@@ -101,7 +102,7 @@ def _read_report(path, outcome):
                     outcome.steps.append(float(at))
                 elif word == "block":
                     outcome.blocks.append(float(at))
-                elif word in ("start", "end"):
+                elif word in ("start", "end", "programs"):
                     setattr(outcome, word, float(at))
 
 
