@@ -590,6 +590,27 @@ def test_records_keep_the_settings_that_the_doctor_names():
     assert environment.settings({"PYTORCH_API_TOKEN": "secret", "PYFLAME_CACHE_DIR": "folder"}) == {"PYTORCH_API_TOKEN": "(not shown)", "PYFLAME_CACHE_DIR": "folder"}
 
 
+OF_ARGUMENTS = "import argparse\nimport sys\n\nimport pyflame as pf\n\np = argparse.ArgumentParser()\np.add_argument('--width', type=int, default=8)\nargs = p.parse_args()\n\n\ndef step():\n    return pf.ones(args.width)\n"
+
+
+def test_a_program_does_not_see_the_arguments_of_the_command(tmp_path, capsys, monkeypatch):
+    (tmp_path / "with_arguments.py").write_text(OF_ARGUMENTS)
+    before = ["pyflame bench", f"{tmp_path}/with_arguments.py:step", "--scale=1"]
+    monkeypatch.setattr(sys, "argv", before)
+    code, said = run(capsys, f"{tmp_path}/with_arguments.py:step", "--seconds", "0.05", "--records", str(tmp_path))
+    assert code in (0, 3) and "with_arguments.py:step" in said.out and sys.argv is before
+
+
+@pytest.mark.parametrize("text, message", [
+    ("sys.exit('no data found')\n", "the program ended while it was imported; got {file}, which called sys.exit('no data found'); expected only what its functions need; hint: put"),
+    ("raise RuntimeError('the data is broken')\n", 'Traceback (most recent call last):\n  File "{file}", line 13, in <module>\n'),
+    ("raise RuntimeError('the data is broken')\n", "the program failed while it was imported; got RuntimeError in {file}; expected only what its functions need; hint: put")])
+def test_a_program_that_cannot_be_imported(tmp_path, capsys, text, message):
+    (tmp_path / "not_imported.py").write_text(OF_ARGUMENTS.replace("args = p.parse_args()", "args = None") + text)
+    code, said = run(capsys, f"{tmp_path}/not_imported.py:step", "--records", str(tmp_path))
+    assert code == 1 and message.format(file=f"{tmp_path}/not_imported.py") in said.err
+
+
 @pytest.mark.parametrize("words, message", [(["thing"], "nothing of this name to measure; got 'thing'"), (["compare", "a"], "compare takes two; got 1"),
                                             (["compare", "a", "b"], "there is no record; got 'a'"), (["nowhere.py:f"], "there is no such file; got 'nowhere.py'"),
                                             (["compare", "--cold", "a", "b"], "--cold compares functions in fresh processes; got 'a'"),

@@ -302,6 +302,8 @@ def test_the_table_of_the_command(run, tmp_path):
     (["{tmp}/train.py:wrong"], 1, "returned int; expected a Module, (Module, inputs) or (Module, inputs, loss)"),
     (["{tmp}/train.py"], 1, "a program is named with a function of it; got '{tmp}/train.py'; expected '{tmp}/train.py:function'"),
     (["{tmp}/none.py:f"], 1, "there is no such file; got '{tmp}/none.py'"),
+    (["{tmp}/arguments.py:model"], 1, "returned Namespace; expected a Module"),
+    (["{tmp}/ends.py:model"], 1, "pyflame fit: the program ended while it was imported; got {tmp}/ends.py, which called sys.exit(3); expected only what its functions need"),
     (["{tmp}/gpt2", "--batch", "0"], 2, "--batch"),
     (["{tmp}/gpt2", "--precision", "int4"], 2, "--precision"),
     ([], 2, "model"),
@@ -311,6 +313,8 @@ def test_messages(run, tmp_path, script, words, code, message):
     folder(tmp_path / "bad", {"hidden_size": 3, "num_hidden_layers": "many"})
     folder(tmp_path / "broken", {})
     (tmp_path / "broken" / "config.json").write_text("{")
+    (tmp_path / "arguments.py").write_text("import argparse\nargs = argparse.ArgumentParser().parse_args()\ndef model():\n    return args\n")
+    (tmp_path / "ends.py").write_text("raise SystemExit(3)\n")
     r = run("fit", *(w.format(tmp=tmp_path) for w in words), code=code)
     assert message.format(tmp=tmp_path) in r.stderr and "Traceback" not in r.stderr
 

@@ -1,5 +1,6 @@
 """`pyflame optimize`: settings, deferred reads, the gate, the state machine with a program that is played, and whole sessions whose figures are printed numbers."""
 import dataclasses
+import fcntl
 import json
 import math
 import os
@@ -670,6 +671,7 @@ def test_a_whole_session(tmp_path):
     ("import pyflame as pf\nfrom pyflame.data import DataLoader, TensorDataset\nfor x, in DataLoader(TensorDataset(pf.ones(8, 2)), batch_size=2, num_workers=1):\n    print(x.sum().item())\n", [],
      "it starts processes while it is imported; got t.py, exit code 1; expected what it runs below `if __name__ == '__main__':`; hint: put .*\n    if __name__ == '__main__':\n        main\\(\\)\n"),
     ("import pyflame\n", [], "computes nothing that can be compared"),
+    ("import os, pyflame as pf\nprint(pf.ones(2).sum().item(), flush=True)\nos._exit(0)\n", [], "it ended before Python did, .*; got os._exit\\(0\\), .*its last lines:\n2.0"),
     ("import os, pyflame as pf\nprint(pf.tensor(os.getpid()).item())\n", [], "two runs of the program as it is differ"),
     ("import pyflame as pf\nprint(pf.ones(2).sum().item())\n", ["--metric", "tokens/s"], "printed no number beside 'tokens/s'; expected a line such as"),
     ("import time, pyflame\ntime.sleep(60)\n", ["--hang", "1s"], "it ran for more than 1 s")])
@@ -677,6 +679,31 @@ def test_programs_that_are_refused(tmp_path, text, words, message):
     done = session(tmp_path, *words, "--", "t.py", text=text)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert re.search(message, done.stderr, re.DOTALL), done.stderr
+
+
+def test_a_program_that_changes_its_folder(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    done = session(tmp_path, "--metric", "score/s", "--pairs", "3", "--level", "2", "--out", "o", "--json", "--", "t.py", text=PROGRAM + "import os; os.chdir('elsewhere')\n")
+    assert done.returncode == 0 and json.loads(done.stdout)["kept"] == ["defer_reads"], done.stderr
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_program_that_was_refused_is_changed_and_optimized(tmp_path):
+    """Nothing was tried, so there is nothing to go on with; the hint says to change the program."""
+    words = "--metric", "score/s", "--pairs", "3", "--level", "2", "--out", "o", "--", "t.py"
+    assert "cannot be optimized" in session(tmp_path, *words, text="raise SystemExit(3)\n").stderr
+    done = session(tmp_path, *words)
+    assert done.returncode == 0 and "kept: defer_reads" in done.stdout, done.stderr
+
+
+def test_two_sessions_in_one_folder_are_refused(tmp_path):
+    (tmp_path / "o").mkdir()
+    folder = os.open(tmp_path / "o", os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    refused = session(tmp_path, "--out", "o", "--", "t.py")
+    os.close(folder)
+    assert refused.returncode == 1 and "another pyflame optimize works in this folder; got 'o'; expected one session at a time; hint: wait" in refused.stderr
+    assert not list((tmp_path / "o").iterdir())
 
 
 def test_command_lines_that_are_refused(tmp_path):

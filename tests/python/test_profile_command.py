@@ -291,3 +291,13 @@ def test_an_interrupted_program_is_reported(program, folder):
     p.send_signal(signal.SIGINT)
     report, said = p.communicate(timeout=120)
     assert p.returncode == 130 and said.startswith("pyflame profile: interrupted; the report follows") and "slow_part" in report
+
+
+@pytest.mark.parametrize("text", ["def broken(:\n", "def step():\n    raise RuntimeError('the data is missing')\n\nstep()\n"], ids=["syntax", "raises"])
+def test_the_traceback_of_a_program_is_that_of_python(folder, text):
+    (folder / "fails.py").write_text(text)
+    code = "import sys; from pyflame.profiler.run import run_program; sys.exit(run_program('fails.py', None, []))"
+    ours = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    plain = subprocess.run([sys.executable, str(folder / "fails.py")], capture_output=True, text=True)
+    assert ours.returncode == plain.returncode == 1
+    assert ours.stderr.replace("Traceback (most recent call last):\n", "") == plain.stderr.replace(f"{folder}/", "").replace("Traceback (most recent call last):\n", "")

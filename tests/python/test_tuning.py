@@ -291,6 +291,24 @@ print("trained", sys.argv[1:])
 """
 
 
+def test_half_of_a_transaction_of_a_process_that_was_ended(file, tmp_path):
+    """The file is copied in the middle of a transaction, with the journal from which the next reader takes the half back."""
+    a, b = pf.randn(70, 130), pf.randn(130, 90)
+    with pf.tuning.measure(budget=60):
+        (a @ b).numpy()
+    known = len(pf.tuning.rows())
+    pf._C._set_choices_file(str(tmp_path / "other"))
+    ended = tmp_path / "ended.sqlite"
+    with contextlib.closing(sqlite3.connect(file)) as db:
+        db.execute("PRAGMA cache_size = 1")
+        for size in range(100):
+            db.execute("UPDATE measurements SET note = ?", ("x" * 1000 * size,))
+        shutil.copy(file, ended)
+        shutil.copy(f"{file}-journal", f"{ended}-journal")
+        db.rollback()
+    assert len(pf.tuning.rows(ended)) == known > 0 and not any(row.note.startswith("xx") for row in pf.tuning.rows(ended))
+
+
 def tune(tmp_path, *words, **variables):
     program = os.environ.get("PYFLAME_BIN") or shutil.which("pyflame", path=f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
     if program is None:
@@ -343,6 +361,12 @@ def test_the_steps_of_a_language_model_are_tuned(tmp_path):
     assert ran.returncode == 0, ran.stderr
     problems = [p["problem"] for p in json.loads(ran.stdout)]
     assert all(any(p.startswith(f"matmul(float32({rows}, 64)") for p in problems) for rows in (1, 3)), problems
+
+
+def test_a_program_that_computes_nothing(tmp_path):
+    (tmp_path / "nothing.py").write_text("print('hello')\n")
+    ran = tune(tmp_path, "nothing.py")
+    assert ran.returncode == 0 and "pyflame tune: the program computed nothing with PyFlame in its own process" in ran.stderr and "was measured before" not in ran.stderr
 
 
 def test_a_program_that_fails(tmp_path):

@@ -1,6 +1,5 @@
 """`pyflame bench`: measures problems by name, functions of programs, and lists of products; compares records and programs."""
 import argparse
-import importlib.util
 import inspect
 import json
 import os
@@ -15,6 +14,7 @@ import pyflame as pf
 from .._entry import command
 from ..distributed.bench import main as measure_collectives
 from ..distributed._environment import place_of_process
+from ..profiler.run import import_program
 from ..tuning.watch import Progress
 from . import fresh, gemms, problems, results, shares
 from .compare import compare, compare_functions
@@ -39,18 +39,14 @@ def _fail(text):
 
 
 def _function(spec):
-    """The function of FILE.py:function. The file is imported as a module, so that what stands under `if __name__ == "__main__"` does not run."""
+    """The function of FILE.py:function."""
     path, _, name = spec.rpartition(":")
     if not os.path.exists(path):
         raise ValueError(f"there is no such file; got {path!r} of {spec!r}; expected FILE.py:function")
-    module_name = pathlib.Path(path).stem
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    spec_ = importlib.util.spec_from_file_location(module_name, path)
-    module = sys.modules[module_name] = importlib.util.module_from_spec(spec_)
-    spec_.loader.exec_module(module)
+    module = import_program(path)
     fn = getattr(module, name, None)
     if not callable(fn):
-        names = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module_name]
+        names = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module.__name__]
         raise ValueError(f"{path} has no function {name!r}; it has {', '.join(names) or 'none'}")
     _check_needs_nothing(fn, name, path)
     return fn
@@ -225,7 +221,7 @@ def _list(args):
     return 0
 
 
-@command((ValueError, RuntimeError, OSError), lambda error, *_: _fail(error))
+@command((ValueError, RuntimeError, OSError, ImportError), lambda error, *_: _fail(error))
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="pyflame bench", description=__doc__)
     parser.add_argument("what", nargs="+")

@@ -45,7 +45,7 @@ def _tell(error, words):
     print(f"pyflame {'' if name == 'fit' else 'memory '}{str(error) if str(error).startswith(name) else name + ': ' + str(error)}", file=sys.stderr)
 
 
-@command((OSError, ValueError, TypeError, NotImplementedError, pf.DeviceError), _tell)
+@command((OSError, ValueError, TypeError, NotImplementedError, ImportError, pf.DeviceError), _tell)
 def main(words):
     args = _arguments(words)
     if args.command == "fit":

@@ -1,14 +1,12 @@
 """What `pyflame fit` plans: a transformer of known sizes, weights alone, or the function of a program."""
 import dataclasses
 import functools
-import importlib.util
 import inspect
 import os
-import pathlib
-import sys
 
 from .. import _C, amp, nn
 from .._tree import map as tree_map
+from ..profiler.run import import_program
 from . import _architecture, _decoder, _null
 from ._estimate import estimate
 
@@ -202,13 +200,10 @@ class OfProgram:
 def _function_of(path, name, word):
     if not os.path.exists(path):
         raise FileNotFoundError(f"fit: there is no such file; got {path!r} of {word!r}; expected FILE.py:function")
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = import_program(path)
     function = getattr(module, name, None)
     if not callable(function):
-        names = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == spec.name]
+        names = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module.__name__]
         raise ValueError(f"fit: {path} has no function {name!r}; it has {', '.join(names) or 'none'}")
     return function
 

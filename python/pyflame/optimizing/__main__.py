@@ -1,5 +1,6 @@
 """`pyflame optimize`: the command line, and what is written at the end."""
 import argparse
+import fcntl
 import json
 import os
 import shutil
@@ -55,6 +56,16 @@ def _program(args):
     return file, None, args.program[1:]
 
 
+def _alone(folder):
+    """One session at a time in a folder, until this process ends: two would write the same files."""
+    try:
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Stopped(f"another pyflame optimize works in this folder; got {folder!r}; expected one session at a time; hint: wait until it has ended, or --out FOLDER") from None
+    except OSError:  # a file system without locks
+        pass
+
+
 def _journal(args, program, folder):
     """The journal of the folder: a new one, or one to go on with."""
     path = os.path.join(folder, "optimize.jsonl")
@@ -67,6 +78,9 @@ def _journal(args, program, folder):
         os.makedirs(folder, exist_ok=True)
     except OSError as e:
         raise Stopped(f"the folder of the journal cannot be made: {e.strerror}; got {folder!r}; hint: --out FOLDER") from None
+    _alone(folder)
+    if not args.resume and os.path.exists(path):  # of a session that tried nothing, as where the program was refused and has been changed since
+        os.remove(path)
     journal = Journal(path)
     for first in journal.of("session")[:1]:
         other = [key for key, value in session.items() if first.get(key) != value]

@@ -65,6 +65,8 @@ def _failure(code, text, program):
         return (f"its processes import it, and it starts processes while it is imported; got {program}, exit code {code}; expected what it runs below `if __name__ == '__main__':`; "
                 "hint: put what is not a def, a class or an import into `def main():`, and end the file with\n    if __name__ == '__main__':\n        main()")  # fmt: skip
     last = "\n".join(text.splitlines()[-20:])
+    if code == 0:
+        return f"it ended before Python did, so that what it computed is not known; got os._exit(0), or a library that ends the process; expected sys.exit(), or the end of the program; its last lines:\n{last}"
     return f"it failed with exit code {code}; its last lines:\n{last}"
 
 
@@ -85,6 +87,7 @@ class Machine:
         self.file, self.module, self.arguments = program
         self.folder, self.journal, self.metric, self.budget, self.level, self.pairs, self.hang = folder, journal, metric, budget, level, pairs, hang
         self._say, self._progress, self._start = say, progress, time.monotonic()
+        self._work = os.path.abspath(folder)  # of the files of a run, which holds also where the program changes its folder
         self._pyflame, self._plugins = pyflame, plugins  # the program, for reports; modules that register entries
         own = os.environ.get("PYFLAME_SETTINGS")
         self.base = _configuration.read_settings(own) if own else {}
@@ -96,7 +99,7 @@ class Machine:
     # ---- runs
 
     def _path(self, name):
-        return os.path.join(self.folder, name)
+        return os.path.join(self._work, name)
 
     def tables(self, kept):
         result = self.base

@@ -246,9 +246,42 @@ def _exit_code(file, module, arguments):
     except BaseException as e:
         if isinstance(e, BrokenPipeError) and reader_left():
             return READER_LEFT
-        traceback.print_exc()
+        traceback.print_exception(type(e), e, _frames_of_the_program(e.__traceback__))
         return 1
     return 0
+
+
+def import_program(file):
+    """The program as a module, so that what stands under `if __name__ == "__main__"` does not run. It has no arguments. ImportError where it fails or ends within the import; the
+    traceback of what it raises is printed."""
+    import importlib.util
+    import pathlib
+    import traceback
+
+    spec = importlib.util.spec_from_file_location(pathlib.Path(file).stem, file)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    arguments, sys.argv = sys.argv, [file]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(file)))  # stays, for what its functions import
+    try:
+        spec.loader.exec_module(module)
+    except SystemExit as e:
+        raise ImportError(f"the program ended while it was imported; got {file}, which called sys.exit({e.code!r}); expected only what its functions need; "
+                          "hint: put what it does as a program, such as its arguments, below `if __name__ == '__main__':`") from None  # fmt: skip
+    except Exception as e:
+        traceback.print_exception(type(e), e, _frames_of_the_program(e.__traceback__))
+        raise ImportError(f"the program failed while it was imported; got {type(e).__name__} in {file}; expected only what its functions need; "
+                          "hint: put what it does as a program below `if __name__ == '__main__':`") from None  # fmt: skip
+    finally:
+        sys.argv = arguments
+    return module
+
+
+def _frames_of_the_program(frames):
+    """A traceback without the first frames, which are those of this file and of the import: as Python shows it for a program that it runs itself."""
+    ours = (__file__, runpy.__file__, "<frozen runpy>", "<frozen importlib")
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(ours):
+        frames = frames.tb_next
+    return frames
 
 
 def stamp():

@@ -16,7 +16,7 @@ from .. import _C
 from .._entry import command, end_in_order
 from ..benchmarking.compare import Comparison, bootstrap
 from . import exchange, imports, watch
-from .database import document, problems, rows, table
+from .database import document, problems, reading, rows, table
 from .products import LEFT_OUT
 
 MOST_ROUNDS = 3  # of pairs of runs, where the first ones say nothing, or that the program is slower
@@ -133,7 +133,7 @@ def _copy(path, folder):
     copy = os.path.join(folder, "before.sqlite")
     with contextlib.closing(sqlite3.connect(copy)) as to:
         if os.path.exists(path):
-            with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as db:
+            with reading(path) as db:
                 db.backup(to)
     return copy
 
@@ -268,7 +268,9 @@ def _tune(words, args, folder, held=()):
     if args.imported:
         print(imports.report(args.imported, rows(path)), file=sys.stderr if args.json else sys.stdout)
     found = problems(path, since)
-    if not found:
+    if not found and outcome.programs == 0 and not (args.problems or args.imported):
+        _say("the program computed nothing with PyFlame in its own process, and nothing new was measured in others; hint: pyflame explain shows what a program computes")
+    elif not found:
         _say("every problem of the program was measured before, or it has none that several entries can compute; pyflame tune --list shows what is known")
     elif args.problems or args.imported or not any(t.gain > 1 for t in found):
         _say(f"the measurements are in {path}")

@@ -114,6 +114,7 @@ def main():
         pf.synchronize()
         steps.finish()
         say("end", time.perf_counter())
+        say("programs", compiled())
         if observer:
             observer.finish()
     return code

@@ -90,8 +90,10 @@ def _clearly_faster(row, own):
     return row.us < 0.97 * own.us and row.us * (1 + row.spread / 2) < own.us and (own.warm_us == 0 or 0 < row.warm_us <= own.warm_us)
 
 
-def _connect(path):
-    return contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10))
+def reading(path, timeout=10):
+    """A connection that reads a file of measurements, and closes it. A process that was ended while it wrote leaves half of a transaction, which the next reader takes back: so the file is opened for writing,
+    too. SQLite opens a file that cannot be written for reading alone."""
+    return contextlib.closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True, timeout=timeout))
 
 
 def _rows(db, where, values):
@@ -107,7 +109,7 @@ def rows_here(device, op, problem):
     if not os.path.exists(path):
         return []
     info = _C.device_info(device)
-    with _connect(path) as db:
+    with reading(path) as db:
         return _rows(db, "e.device = ? AND e.architecture = ? AND e.driver = ? AND e.libraries = ? AND e.pyflame = ? AND m.op = ? AND m.problem = ?",
                      (info["name"], info["architecture"], info.get("driver", ""), _C._device_libraries(device), _C.__version__, op, problem))
 
@@ -122,7 +124,7 @@ def rows(path=None, since=None):
     path = os.fspath(path or _C._choices_file())
     if not os.path.exists(path):
         return []
-    with _connect(path) as db:
+    with reading(path) as db:
         if db.execute("PRAGMA user_version").fetchone()[0] != 2:
             return []
         return _rows(db, "m.measured_at >= ?", (since or "",))
@@ -134,7 +136,7 @@ def _algorithms(path):
     path = os.fspath(path or _C._choices_file())
     if not os.path.exists(path):
         return found
-    with _connect(path) as db:
+    with reading(path) as db:
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'enumerations'").fetchone():
             return found
         for *key, entry, tried, looked, size in db.execute("SELECT e.device, e.libraries, n.op, n.problem, n.impl, n.tried, n.looked, n.size FROM enumerations n"

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 
 from .._bar import bar
+from .database import reading
 
 POLL = 0.1  # seconds
 
@@ -27,6 +28,7 @@ class Outcome:
     blocks: list = field(default_factory=list)  # seconds a step, each of some steps at whose end the device was done
     start: float = None
     end: float = None
+    programs: float = None  # how many programs its process compiled, if it came to its end; 0: it computed nothing
 
     @property
     def step_seconds(self):
@@ -67,7 +69,7 @@ class Database:
         if not os.path.exists(self._path):
             return []
         try:
-            with contextlib.closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=2)) as db:
+            with reading(self._path, timeout=2) as db:
                 return db.execute(sql, values).fetchall()
         except sqlite3.OperationalError:  # it is being made
             return []
@@ -100,7 +102,7 @@ def _read_report(path, outcome):
                     outcome.steps.append(float(at))
                 elif word == "block":
                     outcome.blocks.append(float(at))
-                elif word in ("start", "end"):
+                elif word in ("start", "end", "programs"):
                     setattr(outcome, word, float(at))
 
 
