@@ -187,6 +187,10 @@ void bind_profiler(nb::module_& m) {
   m.def("_profiler_frame", [](const std::string& name, uint32_t track, int64_t start, int64_t end) {
     if (events::on()) events::add_on(track, events::Kind::Frame, events::label(name), start, end);
   });
+  // No processor was free for the thread.
+  m.def("_profiler_ready", [](uint32_t track, int64_t start, int64_t end) {
+    if (events::on()) events::add_on(track, events::Kind::Ready, events::label("no processor was free"), start, end);
+  });
   // The start of a range, for _range_end; None if nothing is recorded or passed on.
   m.def("_range_begin", [](const std::string& name) -> nb::object {
     const bool pushed = markers::on();

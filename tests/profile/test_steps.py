@@ -243,9 +243,9 @@ def test_the_headline_says_that_a_trace_was_cut_off(report, tmp_path):
     assert "cut off" not in report(tmp_path / "whole.json")["verdict"]
 
 
-def own_trace(path, lengths, *, steps=False, cores=("a", "a"), gap=10.0):
+def own_trace(path, lengths, *, steps=False, cores=("a", "a"), gap=10.0, further=()):
     """A trace of pf.profiler on the CPU whose steps take so many microseconds, one after the other, named in turn."""
-    events, at = [], 0.0
+    events, at = list(further), 0.0
     for i, length in enumerate(lengths):
         events.append({"ph": "X", "cat": "kernel", "name": f"onednn.sgemm matmul {cores[i % 2]}", "pid": 1, "tid": 2, "ts": at, "dur": length, "args": {"device": 0, "kind": "GEMM", "bytes": 1000, "flops": 2000}})
         at += length + gap
@@ -272,3 +272,17 @@ def test_the_set_up_of_a_first_run_is_apart(run, tmp_path):
 def test_no_set_up(run, tmp_path, lengths, steps):
     found = json.loads(run("report", own_trace(tmp_path / "t.json", lengths, steps=steps), "--json").stdout)
     assert found["time"]["set_up"] is None and found["time"]["gpu_busy_us"] == sum(lengths)
+
+
+@pytest.mark.parametrize("ready, code, advice", [(2000.0, "no_processor", "no-processor"), (1000.0, "host_code", "host-code")])
+def test_a_gap_in_which_no_processor_was_free_is_not_the_programs(run, tmp_path, ready, code, advice):
+    """Gaps of 3 ms, of which the thread waits for a processor for so long, within a function of the program."""
+    further = [{"ph": "X", "cat": "python_function", "name": "app.py(7): prepare", "pid": 1, "tid": 2, "ts": 0.0, "dur": 31000.0, "args": {}}]
+    further += [{"ph": "X", "cat": "ready", "name": "no processor was free", "pid": 1, "tid": 2, "ts": 100.0 + 3100.0 * i + 500, "dur": ready, "args": {}} for i in range(10)]
+    path = own_trace(tmp_path / "t.json", [100.0] * 10, gap=3000.0, further=further)
+    found = json.loads(run("report", path, "--json").stdout)
+    assert {r["code"] for r in found["gap_reasons"]} == {code}
+    # What the program did meanwhile is not named as the reason.
+    assert ("app.py(7): prepare" in found["verdict"]) == (code == "host_code"), found["verdict"]
+    assert ("no processor is free for the program" in found["verdict"]) == (code == "no_processor"), found["verdict"]
+    assert {a["id"] for a in found["advice"]} & {"no-processor", "host-code"} == {advice}

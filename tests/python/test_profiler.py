@@ -8,6 +8,7 @@ import time
 import pyflame as pf
 import pytest
 from pyflame import profiler
+from pyflame.profiler import stacks
 
 ONE_OP_WINDOWS = os.environ.get("PYFLAME_WINDOW") == "1"
 
@@ -424,7 +425,9 @@ def test_stacks_show_where_python_was(tmp_path):
     assert "python_function" in cats
 
 
-def test_the_report_names_the_function_that_ran(report):
+def test_the_report_names_the_function_that_ran(report, monkeypatch):
+    monkeypatch.setattr(stacks._Ready, "nanoseconds", lambda self: 0)  # whatever else this machine does
+
     def step():
         spin(0.03)
         work().sum().item()
@@ -438,6 +441,40 @@ def test_the_report_names_the_function_that_ran(report):
     assert "spin" in d["verdict"] and d["verdict"].startswith("No step runs")
     finding = next(a for a in d["advice"] if a["id"] == "host-code")
     assert finding["gain"] > 2 and "spin" in finding["what"]
+
+
+def test_the_time_without_a_processor_is_on_the_threads_track(report, monkeypatch):
+    def step():
+        spin(0.03)
+        work().sum().item()
+
+    step()
+    # The system says that the thread waited all the time, which is cut to the time since the last sample.
+    monkeypatch.setattr(stacks._Ready, "nanoseconds", lambda self: 10**12)
+    with profiler.profile(with_stack=True) as prof:
+        for _ in range(4):
+            step()
+            prof.step()
+    waits = sorted(spans(prof, "ready"), key=lambda e: e.start)
+    assert {(e.name, e.thread) for e in waits} == {("no processor was free", 0)} and sum(e.duration for e in waits) > 100_000
+    assert all(a.end <= b.start + 0.01 for a, b in zip(waits, waits[1:]))
+    assert not any(a.key == "no processor was free" for a in prof.key_averages())
+    d = report(prof)
+    assert "no processor is free for the program" in d["verdict"] and "spin" not in d["verdict"]
+    assert {a["id"] for a in d["advice"]} & {"no-processor", "host-code"} == {"no-processor"}
+
+
+def test_the_system_counts_the_time_without_a_processor(tmp_path, monkeypatch):
+    """By the second number of the thread's schedstat; where there is no such file, the time is not known and counts as 0."""
+    path, opened = tmp_path / "schedstat", os.open
+    path.write_text("5000 700 3\n")
+    monkeypatch.setattr(stacks.os, "open", lambda name, flags: opened(path if name.endswith("/schedstat") else name, flags))
+    ready = stacks._Ready()
+    path.write_text("9000 1900 8\n")
+    assert ready.nanoseconds() == 1200 and ready.nanoseconds() == 0
+    ready.close()
+    path.unlink()
+    assert stacks._Ready().nanoseconds() == 0
 
 
 def test_a_signal_during_a_sample_is_left_out():

@@ -27,8 +27,37 @@ def name_of(code):
     return f"{_cells.shown(code.co_filename)}({code.co_firstlineno}): {getattr(code, 'co_qualname', code.co_name)}"
 
 
+class _Ready:
+    """How long this thread could have run and no processor was free, by the system's count."""
+
+    def __init__(self):
+        try:
+            self._file = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
+        except OSError:  # a kernel that does not count it
+            self._file = None
+        self._last = self._count()
+
+    def _count(self):
+        try:
+            return 0 if self._file is None else int(os.pread(self._file, 64, 0).split()[1])
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    def nanoseconds(self):
+        """Since the last call."""
+        count = self._count()
+        since, self._last = count - self._last, count
+        return max(0, since)
+
+    def close(self):
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
 class StackSampler:
-    """Samples until stop(). Each function that stays on a stack from sample to sample is a span of the recording, on its thread's track.
+    """Samples until stop(). Each function that stays on a stack from sample to sample is a span of the recording, on its thread's track. So is the time in which no
+    processor was free for the thread that samples, the main one.
 
     interval: seconds from sample to sample; start() raises TypeError for what is no number, and ValueError in a thread other than the main one.
     """
@@ -39,13 +68,13 @@ class StackSampler:
         self._open = {}  # of each thread: [identity, code, start]
         self._ticker = self._previous = None
         self.seconds = {}  # by stack: a tuple of (code, line), outermost first
-        self._last = None
+        self._last = self._ready = None
         self._sampling = False
         self._process = os.getpid()
 
     def start(self):
         """Begins to take a sample every interval seconds, with the signal SIGPROF. Returns the sampler. ValueError in a thread other than the main one."""
-        self._last = _C._profiler_now()
+        self._last, self._ready = _C._profiler_now(), _Ready()
         self._previous = signal.signal(signal.SIGPROF, self._handle)
         signal.siginterrupt(signal.SIGPROF, False)  # system calls go on
         self._ticker = _C._Ticker(self._interval)
@@ -58,6 +87,7 @@ class StackSampler:
         if os.getpid() != self._process:
             return
         self._ticker.stop()
+        self._ready.close()
         atexit.unregister(self.stop)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGPROF, self._previous or signal.SIG_DFL)
@@ -75,6 +105,9 @@ class StackSampler:
 
     def _sample(self):
         now = _C._profiler_now()
+        # A signal is handled as soon as the thread runs again, so that it was ready just before.
+        if ready := min(self._ready.nanoseconds(), now - self._last):
+            _C._profiler_ready(self._tracks[threading.get_ident()], now - ready, now)
         elapsed, self._last = (now - self._last) / 1e9, now
         ours = {t.ident for t in threading.enumerate() if t.name.startswith("pyflame-")}
         stacks = {thread: _frames(top) for thread, top in sys._current_frames().items() if thread not in ours}

@@ -14,7 +14,7 @@ class FunctionEvent:
 
     kind: 'range' (named by the user, backward), 'window' (ops recorded), 'plan', 'run' (of a program), 'step' (a kernel; on a GPU by the device's
     clock), 'launch' (of a kernel or a graph on a GPU: the host's time), 'wait', 'allocate', 'memory' (value: bytes in use from then on), 'frame' (a
-    Python function, by samples).
+    Python function, by samples), 'ready' (no processor was free for the main thread; where stacks are sampled).
 
     d: a dict of the recorded values. Raises KeyError for one that is missing.
     """

@@ -106,8 +106,8 @@ void append(Buffer& b, const Event& e) {
 }  // namespace
 
 const char* kind_name(Kind k) {
-  constexpr std::array<const char*, kKinds> names = {"range",  "window", "plan",     "run",    "step",
-                                                     "launch", "wait",   "allocate", "memory", "frame"};
+  constexpr std::array<const char*, kKinds> names = {"range", "window",   "plan",   "run",   "step", "launch",
+                                                     "wait",  "allocate", "memory", "frame", "ready"};
   return names[static_cast<size_t>(k)];
 }
 

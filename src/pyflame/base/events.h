@@ -24,8 +24,9 @@ enum class Kind : uint8_t {
   Allocate,  // memory from the system or the driver
   Memory,    // the bytes that are held from now on; not a span
   Frame,     // a Python function was on the stack, by samples
+  Ready,     // the thread could have run, but no processor was free
 };
-constexpr int kKinds = 10;
+constexpr int kKinds = 11;
 const char* kind_name(Kind k);
 
 // A name in one recording. Labels of earlier recordings are ignored.

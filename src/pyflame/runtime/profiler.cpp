@@ -53,6 +53,7 @@ const char* category_of(Kind k, bool device_times) {
     case Kind::Step: return "kernel";
     case Kind::Launch: return device_times ? "runtime" : "launch";
     case Kind::Frame: return "python_function";
+    case Kind::Ready: return "ready";
     case Kind::Wait: return "wait";
     case Kind::Allocate: return "allocation";
     case Kind::Plan: return "plan";
@@ -237,7 +238,7 @@ std::vector<Nested> nested_spans(const Recording& r) {
   std::unordered_map<uint32_t, int64_t> device_ns;  // by the flow of the launch
   std::vector<Nested> spans;
   for (const Event& e : r.events) {
-    if (e.kind == Kind::Window || e.kind == Kind::Memory || e.kind == Kind::Frame) continue;
+    if (e.kind == Kind::Window || e.kind == Kind::Memory || e.kind == Kind::Frame || e.kind == Kind::Ready) continue;
     if (of_device(r, e)) device_ns[e.flow] += e.end - e.start;
     else spans.push_back({&e, e.end - e.start, 0});
   }

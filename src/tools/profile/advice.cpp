@@ -127,6 +127,7 @@ constexpr IdleReason kIdleReasons[] = {
     {"data_loading", "the program waits for its data loader{}", "prepare batches in workers, ahead of time"},
     {"host_code", "the CPU runs other code{}",
      "move this code out of the step, or let it run at the same time, in a worker or a thread"},
+    {"no_processor", "no processor is free for the program{}", "measure again when no other program runs"},
     {"synchronise", "the CPU waits for the device and only then launches more{}",
      "find out what makes the CPU wait (see the gaps below)"},
     {"copy_to_host", "results are copied to the host and waited for{}", "read values less often"},

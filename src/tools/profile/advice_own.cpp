@@ -66,6 +66,21 @@ const TraceRule kOwnRules[] = {
                           percent(f.gap("host_code") + f.gap("unknown")), where.empty() ? "" : ", in " + where);
      },
      [](const Facts& f) -> double { return f.gap("host_code") + f.gap("unknown"); }},
+    {{.id = "no-processor",
+      .severity = Severity::med,
+      .title = "No processor was free for the program",
+      .why = "The program's thread could have run, but other programs, or other threads of this one, had all "
+             "processors. Nothing in its code is the reason, and other times of this profile may be too long, too.",
+      .fixes =
+          {"Measure again when no other program runs; top shows which do.",
+           "Use fewer threads in all: pf.set_num_threads, num_workers of a DataLoader, processes on this machine."},
+      .source = kOwn},
+     [](const Facts& f) -> std::string {
+       if (f.gap("no_processor") < 0.05) return "";
+       return fmt::format("In {} of the time no step ran, and no processor was free for the program's thread.",
+                          percent(f.gap("no_processor")));
+     },
+     [](const Facts& f) -> double { return f.gap("no_processor"); }},
     {{.id = "data-loading",
       .severity = Severity::high,
       .title = "No step runs while data is loaded",

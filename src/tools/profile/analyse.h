@@ -38,6 +38,7 @@ enum class GapCause : uint8_t {
   recording,
   overhead,
   between,
+  no_processor,
   unknown_short,
   unknown
 };

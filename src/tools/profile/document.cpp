@@ -228,10 +228,10 @@ json gaps_of(const Trace& t, const Analysis& a, int top) {
 }
 
 const char* code_of(GapCause c) {
-  static constexpr const char* codes[] = {"dispatch",    "dependency",   "launching",     "python",     "host_code",
-                                          "synchronise", "copy_to_host", "data_loading",  "allocation", "compilation",
-                                          "loading",     "capture",      "unseen",        "executor",   "recording",
-                                          "overhead",    "between",      "unknown_short", "unknown"};
+  static constexpr const char* codes[] = {"dispatch",    "dependency",   "launching",    "python",        "host_code",
+                                          "synchronise", "copy_to_host", "data_loading", "allocation",    "compilation",
+                                          "loading",     "capture",      "unseen",       "executor",      "recording",
+                                          "overhead",    "between",      "no_processor", "unknown_short", "unknown"};
   return codes[static_cast<size_t>(c)];
 }
 

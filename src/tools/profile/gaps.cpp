@@ -26,6 +26,8 @@ bool waits(const std::string& call) {
   return call.starts_with("wait for ") || contains(call, {"Synchronize", "hipMemcpyWithStream", "hipMemcpyDtoH"}) ||
          call == "hipMemcpy" || call == "cudaMemcpy";
 }
+// In traces of pf.profiler: the program's thread could have run.
+bool has_no_processor(const std::string& call) { return call == "no processor was free"; }
 bool allocates(const std::string& call) {
   return call.starts_with("allocate from ") ||
          contains(call, {"hipMalloc", "cudaMalloc", "hipFree", "cudaFree", "hipHostMalloc", "cudaHostAlloc",
@@ -201,6 +203,10 @@ class Explainer {
     for (const ApiCall& c : t.calls) {
       const std::string& name = t.names[c.name];
       const Span span{c.start, c.end, c.name};
+      if (t.own && has_no_processor(name)) {
+        ready_.add(c.start, c.end);
+        continue;
+      }
       if (waits(name) && (launching.empty() || launching.count({c.process, c.thread}) != 0)) waits_.add(span);
       // The first call of a program initialises the runtime, whichever it is.
       if (allocates(name)) (c.end - c.start > kInitialisation ? modules_ : allocations_).add(span);
@@ -225,6 +231,7 @@ class Explainer {
     for (Spans* s : {&waits_, &allocations_, &compilations_, &loading_, &modules_}) s->close();
     cover_.close();
     captures_.close();
+    ready_.close();
   }
 
   void explain(Gap& g) const {
@@ -299,9 +306,16 @@ class Explainer {
            covered_by(modules_, GapCause::loading, g) || covered_by(allocations_, GapCause::allocation, g);
   }
 
+  // Other threads and programs had the processors. What the program did in the rest of the gap does not matter then.
+  bool explained_by_load(Gap& g) const {
+    if (ready_.within(g.start, g.end) * 2 < g.end - g.start) return false;
+    g.cause = GapCause::no_processor;
+    return true;
+  }
+
   // A gap between two steps of the host: nothing was queued, and the trace shows all of the time.
   void explain_on_host(Gap& g) const {
-    if (explained_by_spans(g) || covered_by(waits_, GapCause::synchronise, g)) return;
+    if (explained_by_load(g) || explained_by_spans(g) || covered_by(waits_, GapCause::synchronise, g)) return;
     if (t_.operators) return explain_between_operators(g);
     g.cause = cover_.within(g.start, g.end) * 2 >= g.end - g.start ? GapCause::executor : GapCause::recording;
     if (g.end - g.start <= kPythonGap || t_.frames.empty()) return;
@@ -342,7 +356,7 @@ class Explainer {
   }
 
   void explain_by_cpu(Gap& g, int64_t from, int64_t to) const {
-    if (explained_by_spans(g) || explained_by_wait(g, from, to)) return;
+    if (explained_by_load(g) || explained_by_spans(g) || explained_by_wait(g, from, to)) return;
     const bool covered = cover_.within(from, to) * 2 >= to - from;
     if (g.end - g.start <= kPythonGap) g.cause = covered ? GapCause::launching : GapCause::python;
     else g.cause = covered || g.frame != 0 ? GapCause::host_code : GapCause::unknown;
@@ -352,7 +366,7 @@ class Explainer {
   Frames frames_;
   std::pair<int32_t, uint64_t> main_;  // the thread that launches most
   Spans waits_, allocations_, compilations_, loading_, modules_;
-  Coverage cover_, captures_;
+  Coverage cover_, captures_, ready_;
 };
 
 }  // namespace
@@ -387,6 +401,8 @@ const char* describe(GapCause cause, bool operators) {
     case GapCause::recording: return "Python ran, or ops were recorded for the next window";
     case GapCause::overhead: return "an operator or autograd prepared others: dispatch, views, allocation";
     case GapCause::between: return "Python, or the program's own code, ran between two operators";
+    case GapCause::no_processor:
+      return "no processor was free for the program's thread: other programs, or its own threads, had all of them";
     case GapCause::unknown_short: return "a short gap; the trace has no calls of the CPU that explain it";
     case GapCause::unknown: break;
   }

@@ -140,6 +140,7 @@ EventKind kind_of_event(std::string_view cat) {
       {"wait", EventKind::call},
       {"plan", EventKind::call},
       {"allocation", EventKind::call},
+      {"ready", EventKind::call},
   };
   const auto found = table.find(cat);
   return found == table.end() ? EventKind::other : found->second;
