@@ -590,7 +590,7 @@ def test_records_keep_the_settings_that_the_doctor_names():
     assert environment.settings({"PYTORCH_API_TOKEN": "secret", "PYFLAME_CACHE_DIR": "folder"}) == {"PYTORCH_API_TOKEN": "(not shown)", "PYFLAME_CACHE_DIR": "folder"}
 
 
-OF_ARGUMENTS = "import argparse\nimport sys\n\nimport pyflame as pf\n\np = argparse.ArgumentParser()\np.add_argument('--width', type=int, default=8)\nargs = p.parse_args()\n\n\ndef step():\n    return pf.ones(args.width)\n"
+OF_ARGUMENTS = "import argparse\nimport sys\n\nimport pyflame as pf\n\np = argparse.ArgumentParser()\np.add_argument('--width', type=int, default=8)\nargs = p.parse_args()\n\n\ndef step():\n    p.parse_args()\n    return pf.ones(args.width)\n"
 
 
 def test_a_program_does_not_see_the_arguments_of_the_command(tmp_path, capsys, monkeypatch):
@@ -599,6 +599,7 @@ def test_a_program_does_not_see_the_arguments_of_the_command(tmp_path, capsys, m
     monkeypatch.setattr(sys, "argv", before)
     code, said = run(capsys, f"{tmp_path}/with_arguments.py:step", "--seconds", "0.05", "--records", str(tmp_path))
     assert code in (0, 3) and "with_arguments.py:step" in said.out and sys.argv is before
+    assert list(Records(tmp_path))[-1].environment["arguments"] == before[1:], "the record keeps those of the command"
 
 
 @pytest.mark.parametrize("text, message", [

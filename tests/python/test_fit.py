@@ -313,7 +313,7 @@ def test_messages(run, tmp_path, script, words, code, message):
     folder(tmp_path / "bad", {"hidden_size": 3, "num_hidden_layers": "many"})
     folder(tmp_path / "broken", {})
     (tmp_path / "broken" / "config.json").write_text("{")
-    (tmp_path / "arguments.py").write_text("import argparse\nargs = argparse.ArgumentParser().parse_args()\ndef model():\n    return args\n")
+    (tmp_path / "arguments.py").write_text("import argparse\nargs = argparse.ArgumentParser().parse_args()\ndef model():\n    argparse.ArgumentParser().parse_args()\n    return args\n")
     (tmp_path / "ends.py").write_text("raise SystemExit(3)\n")
     r = run("fit", *(w.format(tmp=tmp_path) for w in words), code=code)
     assert message.format(tmp=tmp_path) in r.stderr and "Traceback" not in r.stderr

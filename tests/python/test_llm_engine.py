@@ -118,13 +118,22 @@ def test_logits_in_half_precision(lm, dtype, tmp_path):
     assert first.shape == (0, small.VOCABULARY) and np.abs(last[0] - want).max() < 0.05 * np.abs(want).max()
 
 
+def test_which_steps_read_a_whole_prompt():
+    def part(begin, tokens):
+        return _paged.Part([5] * tokens, begin, [1] * 256, False)
+
+    null, cpu, long = pf.device("null"), pf.device("cpu"), _paged.WHOLE
+    assert _paged.whole_prompt(null, [part(0, long)]) and not _paged.whole_prompt(cpu, [part(0, long)])
+    assert not any(_paged.whole_prompt(null, parts) for parts in ([part(0, long - 1)], [part(16, long)], [part(0, long), part(0, 2)]))
+
+
 @pytest.mark.parametrize("dtype", [pf.float32, pf.bfloat16], ids=str)
 def test_a_long_prompt_alone_in_its_step(dtype, tmp_path, monkeypatch):
     """It is attended to by itself, with the same logits. Behind its last token lies nothing that counts."""
     model = pf.llm.load(small.write_random_model(tmp_path, "qwen2", seed=3), dtype=dtype)
     ids, found = [5, 6, 7] * 11 + [8], []
-    for least, op in ((35, "varlen_attn"), (34, "scaled_dot_product_attention")):
-        monkeypatch.setattr(_paged, "WHOLE", least)
+    for is_whole, op in ((False, "varlen_attn"), (True, "scaled_dot_product_attention")):
+        monkeypatch.setattr(_paged, "whole_prompt", lambda device, parts, is_whole=is_whole: is_whole and len(parts[0].ids) > 1)
         pages, calls, compute = _paged.Pages(model._network, 5), [], getattr(_paged._C, op)
         for x in (*pages.keys, *pages.values):
             x.fill_(float("nan"))

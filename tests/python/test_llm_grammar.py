@@ -10,6 +10,7 @@ for package in ("regex", "jinja2", "llguidance"):
     pytest.importorskip(package, reason=f"the package {package} is not installed")
 import pyflame as pf  # noqa: E402
 from pyflame.llm import Engine, Grammar, Sampler, Sampling, SamplingParams, StructuredOutputsParams  # noqa: E402
+from pyflame.llm._errors import SettingsError  # noqa: E402
 from pyflame.testing import language_models as small  # noqa: E402
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}, "ages": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99}, "maxItems": 2},
@@ -233,19 +234,28 @@ def test_a_grammar_that_grows_too_large_ends_its_request_alone(lm):
             assert (stats["num_requests_running"], stats["num_requests_waiting"], stats["kv_cache_usage"]) == (0, 0, 0)
 
 
-def test_a_grammar_that_has_grown_too_large_for_one_text_serves_others(lm):
-    """The texts have their grammar in common, and in the library what is learned of it, errors as well."""
+def test_a_grammar_that_has_grown_too_large_for_one_text_serves_later_ones(lm, monkeypatch):
+    """Texts that have begun share the error. It is met once, whichever of them meets it."""
+    import llguidance
+
     vocabulary, grammar = lm._vocabulary(), Grammar.regex(GROWS)
+    compiled, matcher = [], llguidance.LLMatcher
+    monkeypatch.setattr(llguidance, "LLMatcher", lambda *args, **kwargs: compiled.append(1) or matcher(*args, **kwargs))
     a, b, c = (lm.tokenizer.encode(x, add_special=False)[0] for x in "abc")
-    first, second = grammar.matcher(vocabulary), grammar.matcher(vocabulary)
-    second.take(a)
-    with pytest.raises(ValueError, match=re.escape(TOO_LARGE)):
+    first, second, third = (grammar.matcher(vocabulary) for _ in range(3))
+    for text in (second, third):
+        text.take(a)
+    with pytest.raises(SettingsError, match=re.escape(TOO_LARGE)):
         for _ in range(60):
             first.take(a if first.allowed()[a] else b)
-    for text in (second, second.copy(), grammar.matcher(vocabulary)):
+    later = grammar.matcher(vocabulary)
+    for text in (second, third):
+        with pytest.raises(SettingsError, match=re.escape(TOO_LARGE)):
+            text.allowed()
+    for text in (later, later.copy(), grammar.matcher(vocabulary)):
         assert set(np.flatnonzero(text.allowed())) >= {a, b, c}
         text.take(a)
-    assert second.goes_on(b) and set(np.flatnonzero(second.allowed())) >= {a, b, c} and not second.goes_on(lm.tokenizer.encode("x", add_special=False)[0])
+    assert len(compiled) == 2, "the errors of the other two do not make the library compile the grammar again"
 
 
 def test_a_grammar_that_grows_too_large_in_a_text_of_the_command_line(tmp_path):

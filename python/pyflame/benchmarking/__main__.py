@@ -16,7 +16,7 @@ from ..distributed.bench import main as measure_collectives
 from ..distributed._environment import place_of_process
 from ..profiler.run import import_program
 from ..tuning.watch import Progress
-from . import fresh, gemms, problems, results, shares
+from . import environment, fresh, gemms, problems, results, shares
 from .compare import compare, compare_functions
 from .measure import bench
 from .records import Records, add_options, of_options
@@ -44,6 +44,7 @@ def _function(spec):
     if not os.path.exists(path):
         raise ValueError(f"there is no such file; got {path!r} of {spec!r}; expected FILE.py:function")
     module = import_program(path)
+    sys.argv = [path]  # also where its functions read the arguments
     fn = getattr(module, name, None)
     if not callable(fn):
         names = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module.__name__]
@@ -238,7 +239,11 @@ def main(argv=None):
     args = parser.parse_intermixed_args(argv)
     if args.device:
         pf.set_device(args.device)
-    return {"compare": _compare, "list": _list}.get(args.what[0], _measure)(args)
+    before, environment.command = sys.argv, sys.argv[1:]
+    try:
+        return {"compare": _compare, "list": _list}.get(args.what[0], _measure)(args)
+    finally:
+        sys.argv, environment.command = before, None
 
 
 if __name__ == "__main__":

@@ -231,6 +231,9 @@ def settings(variables):
     return {k: "(not shown)" if _is_secret(k) else _shown(v) for k, v in sorted(variables.items()) if k.startswith(SETTINGS)}
 
 
+command = None  # the arguments of `pyflame bench`, while it measures functions of programs, which have none; None: those of the process
+
+
 def describe(device, fn=None, file=None):
     """The device, versions and settings, as a dict for a record. fn, file: what says where the program is, whose commit is noted."""
     from .. import __version__
@@ -238,7 +241,7 @@ def describe(device, fn=None, file=None):
     info = _C.device_info(device)
     found = {"pyflame": __version__, "python": platform.python_version(), "system": platform.system(), "kernel": platform.release(), "cores": len(os.sched_getaffinity(0)),
              "device": {k: v for k, v in info.items() if isinstance(v, (str, int, float)) and k not in ("free_memory", "device")}, "libraries": _C._device_libraries(str(device)),
-             "settings": settings(os.environ), "arguments": without_secrets(sys.argv[1:])}
+             "settings": settings(os.environ), "arguments": without_secrets(sys.argv[1:] if command is None else command)}
     try:
         found["governor"] = pathlib.Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
     except OSError:

@@ -119,6 +119,8 @@ def _model(config, tensors, dtype, device):
             weights[name] = t.decoded(numbers) if isinstance(t, PackedWeight) else t.to(numbers)
     # Files have no pooler: embeddings do not use it.
     weights |= {n: _C.zeros(*t.shape, dtype=numbers, device=device) for n, t in model.state_dict().items() if n.startswith("pooler.")}
+    if missing := [n for n in model.state_dict() if n not in weights]:
+        raise ValueError(f"llm: tensors of the architecture 'bert' are missing; got no {', '.join(missing[:8])} ({len(missing)} in all); expected a whole file")
     model.load_state_dict({n: t.to(device) for n, t in weights.items()}, assign=True)
     return model.eval()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import collections
 
 from ._choice import LIKELIEST, Choices, Row
-from ._paged import BLOCK, WASTE, Part, Size, reading_sizes, step_sizes, writing_sizes
+from ._paged import BLOCK, WASTE, Part, Size, reading_sizes, step_sizes, whole_prompt, writing_sizes
 
 READS = 1 << 14  # tokens of the longest prompt whose steps an engine warms up with: those of longer ones take much longer than to plan them
 # How the steps of one size choose a token: the likeliest one, or a drawn one. After six runs a program becomes a graph, whose first replay is compared with a run.
@@ -77,6 +77,11 @@ class WarmUp:
             count = min(end, tokens if left <= 0 else 2)
             tokens -= count
             parts.append(Part([0] * count, end - count, [WASTE] * blocks, size.wanted and not size.written and left <= 0))
+        if whole_prompt(engine._network.device, parts):
+            # Such a step has a program of its own, and takes longer than to plan it. The one of several prompts is planned, with as many blocks.
+            (only,) = parts
+            count = len(only.ids) - BLOCK
+            parts = [Part([0] * count, 0, only.blocks[1:], False), Part([0] * BLOCK, 0, only.blocks[:1], only.wanted)]
         return parts
 
     def _found(self, engine, parts, size, settings, before):

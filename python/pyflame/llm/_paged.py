@@ -21,7 +21,7 @@ BLOCK = 16  # tokens in a block
 # In a step with a part of a prompt: the fewest rows, and rows of logits; the fewest blocks of a table; the fewest texts of packed sequences.
 LEAST_ROWS, LEAST_BLOCKS, LEAST_TEXTS = 8, 16, 32
 LEAST_WIDTH = 8  # the fewest blocks of the table of a step that only writes: so many keys are one part of paged_attention in any case
-WHOLE = 2048  # the fewest tokens of a prompt that is attended to by itself where a step reads nothing else
+WHOLE = 2048  # on a GPU: the fewest tokens of a prompt that is attended to by itself where a step reads nothing else
 _COPY_BYTES = 64 << 20  # the most that a copy of blocks takes of the device's memory
 WASTE = 0  # the block that rows without a token write to; block manager: from 1 on
 
@@ -51,6 +51,11 @@ def block_bytes(network, kv_cache_dtype="auto"):
     """The bytes of a block: keys and values of all layers, with their scales."""
     c = network.config
     return 2 * c.layers * BLOCK * c.kv_heads * row_bytes(kv_cache_dtype, c.head_dim, network.dtype)
+
+
+def whole_prompt(device, parts):
+    """Whether a step's only part is a long prompt from its first token on, whose attention a GPU's libraries may compute."""
+    return device.type != "cpu" and len(parts) == 1 and parts[0].begin == 0 and len(parts[0].ids) >= WHOLE
 
 
 def table_width(blocks):
@@ -393,7 +398,7 @@ class Step:
             # Packed sequences have no masks, so neither a window nor a soft cap.
             if c.attention_cap or (window is not None and any(p.end > window for p in self.parts if len(p.ids) > 1)):
                 z = self._masked_parts(i, q, window)
-            elif len(self.parts) == 1 and self.parts[0].begin == 0 and len(self.parts[0].ids) >= WHOLE:
+            elif whole_prompt(n.device, self.parts):
                 z = self._whole_prompt(i, q)
             else:
                 z = self._sequences(i, q)

@@ -128,24 +128,17 @@ class Grammar:
         with self._lock:
             prototype = next((m for v, m in self._prototypes if v is vocabulary), None)
             if prototype is None:
-                prototype = self._begun(vocabulary)
+                prototype = needed("llguidance", "grammars").LLMatcher(vocabulary.tokens, self._compiled, log_level=0)
                 if prototype.is_error():
                     raise ValueError(f"grammar: the {self.kind} is wrong; got {_error_of(prototype)}; expected {_EXPECTED[self.kind]}")
                 self._check_beginning(prototype, vocabulary)
                 self._prototypes.append((vocabulary, prototype))
-            return Matcher(prototype.deep_copy(), vocabulary, self)
+            return Matcher(prototype.deep_copy(), vocabulary, self, prototype)
 
-    def _begun(self, vocabulary):
-        """What the library has of a text that begins, compiled anew."""
-        return needed("llguidance", "grammars").LLMatcher(vocabulary.tokens, self._compiled, log_level=0)
-
-    def _again(self, vocabulary, ids):
-        """What the library has of a text of these tokens, compiled anew; texts that begin later do not use what was compiled before."""
+    def _forget(self, prototype):
+        """Texts that begin later are no copies of it: the grammar is compiled anew for them."""
         with self._lock:
-            self._prototypes = [(v, m) for v, m in self._prototypes if v is not vocabulary]
-        matcher = self._begun(vocabulary)
-        matcher.consume_tokens(ids)
-        return matcher
+            self._prototypes = [(v, m) for v, m in self._prototypes if m is not prototype]
 
     def _check_beginning(self, prototype, vocabulary):
         """ValueError where a text cannot begin. The library finds that a grammar is too large only when it computes which tokens may come, or when it takes one."""
@@ -214,12 +207,11 @@ class Matcher:
     """Where a text is in its grammar. allowed() is an array of bool, one for each token that can be drawn; words() has the same as bits; take(id) adds a token. ended: the text
     is complete.
 
-    Copies of one matcher of the library share what they learn of the grammar, and with it the error of a grammar that grows too large: the error of one text would end all. So
-    a text that meets one goes on with a matcher of its own, once, and a later error is the text's."""
+    Copies of one matcher of the library share what they learn of the grammar, and with it the error of a grammar that grows too large. So that error of one text ends all texts of the same Grammar that have begun;
+    those that begin later compile it anew. It takes the library up to a second to meet the error, so texts do not try again."""
 
-    def __init__(self, matcher, vocabulary, grammar, ids=(), is_own=False):
-        self._matcher, self._vocabulary, self._grammar, self._ids, self._is_own, self.ended = matcher, vocabulary, grammar, list(ids), is_own, False
-        self._words = None  # that may come next, where words() has found them
+    def __init__(self, matcher, vocabulary, grammar, prototype):
+        self._matcher, self._vocabulary, self._grammar, self._prototype, self.ended = matcher, vocabulary, grammar, prototype, False
 
     def allowed(self):
         return bits_of(self.words(), self._vocabulary.size)
@@ -227,43 +219,31 @@ class Matcher:
     def words(self):
         """Whether tokens are allowed, as bits of a uint32 array: token i is bit i % 32 of the word i // 32."""
         size = self._vocabulary.size
-        words = np.frombuffer(self._asked(lambda matcher: matcher.compute_bitmask()), dtype="<u4")[: -(-size // 32)].copy()
+        words = np.frombuffer(self._matcher.compute_bitmask(), dtype="<u4")[: -(-size // 32)].copy()
         self._check()
         if size % 32:
             words[-1] &= np.uint32((1 << size % 32) - 1)
-        self._words = words
         return words
 
     def copy(self):
         """A Matcher that goes its own way from here."""
-        return Matcher(self._matcher.deep_copy(), self._vocabulary, self._grammar, self._ids, self._is_own)
-
-    def _asked(self, ask):
-        """ask(the library's matcher)."""
-        found = ask(self._matcher)
-        if self._matcher.is_error() and not self._is_own:
-            self._is_own, self._matcher = True, self._grammar._again(self._vocabulary, self._ids)
-            found = ask(self._matcher)
-        return found
-
-    def _goes_on(self, id):
-        """Adds a token, if it may come here. Whether that is so."""
-        may_come = (self._words is None or self._words[id // 32] >> np.uint32(id % 32) & 1) and self._asked(lambda matcher: matcher.consume_token(id))
-        if may_come:
-            self._ids.append(id)
-            self._words, self.ended = None, id in self._vocabulary.end_ids
-        return bool(may_come)
+        return Matcher(self._matcher.deep_copy(), self._vocabulary, self._grammar, self._prototype)
 
     def goes_on(self, id):
-        """Adds a token, if it may come here and does not end the text. Whether that is so; if not, nothing may come."""
-        return not self.ended and self._goes_on(id) and not self.ended
+        """Adds a token, if it may come here and does not end the text. Whether that is so; if not, the Matcher is at no place of its grammar."""
+        if self.ended or not self._matcher.consume_token(id):
+            return False
+        self.ended = id in self._vocabulary.end_ids
+        return not self.ended
 
     def take(self, id):
-        """SettingsError for a token that may not come here, and for a grammar that has grown too large."""
-        if not self._goes_on(id):
+        """SettingsError for a grammar that has grown too large; ValueError for a token that may not come here."""
+        if not self._matcher.consume_token(id):
             self._check()
-            raise SettingsError(f"grammar: the token may not come here; got {id}; expected one that the {self._grammar.kind} allows")
+            raise ValueError(f"grammar: the token may not come here; got {id}; expected one that the {self._grammar.kind} allows")
+        self.ended = id in self._vocabulary.end_ids
 
     def _check(self):
         if self._matcher.is_error():
+            self._grammar._forget(self._prototype)
             raise SettingsError(f"grammar: the text cannot go on; got {_error_of(self._matcher)}; expected a {self._grammar.kind} that is less complex")

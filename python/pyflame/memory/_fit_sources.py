@@ -6,7 +6,7 @@ import os
 
 from .. import _C, amp, nn
 from .._tree import map as tree_map
-from ..profiler.run import import_program
+from ..profiler.run import as_program, import_program
 from . import _architecture, _decoder, _null
 from ._estimate import estimate
 
@@ -205,7 +205,13 @@ def _function_of(path, name, word):
     if not callable(function):
         names = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module.__name__]
         raise ValueError(f"fit: {path} has no function {name!r}; it has {', '.join(names) or 'none'}")
-    return function
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        with as_program(path):
+            return function(*args, **kwargs)
+
+    return call
 
 
 def source_of(model):

@@ -70,8 +70,6 @@ def _journal(args, program, folder):
     """The journal of the folder: a new one, or one to go on with."""
     path = os.path.join(folder, "optimize.jsonl")
     session = {"program": program[0] or program[1], "arguments": program[2], "metric": args.metric, "digest": digest(program[0])}
-    if os.path.exists(path) and not args.resume and Journal(path).of("candidate"):
-        raise Stopped(f"there is a journal already; got {path}; hint: --resume goes on with it, and --out names another folder")
     if args.resume and not os.path.exists(path):
         raise Stopped(f"there is no journal to go on with; got {path}; hint: the --out of the first session, or leave --resume out")
     try:
@@ -79,6 +77,8 @@ def _journal(args, program, folder):
     except OSError as e:
         raise Stopped(f"the folder of the journal cannot be made: {e.strerror}; got {folder!r}; hint: --out FOLDER") from None
     _alone(folder)
+    if os.path.exists(path) and not args.resume and Journal(path).of("candidate"):
+        raise Stopped(f"there is a journal already; got {path}; hint: --resume goes on with it, and --out names another folder")
     if not args.resume and os.path.exists(path):  # of a session that tried nothing, as where the program was refused and has been changed since
         os.remove(path)
     journal = Journal(path)

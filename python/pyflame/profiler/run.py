@@ -251,6 +251,16 @@ def _exit_code(file, module, arguments):
     return 0
 
 
+@contextlib.contextmanager
+def as_program(file):
+    """Within the context, the program's arguments are its name alone, as if it ran without any."""
+    arguments, sys.argv = sys.argv, [file]
+    try:
+        yield
+    finally:
+        sys.argv = arguments
+
+
 def import_program(file):
     """The program as a module, so that what stands under `if __name__ == "__main__"` does not run. It has no arguments. ImportError where it fails or ends within the import; the
     traceback of what it raises is printed."""
@@ -260,10 +270,10 @@ def import_program(file):
 
     spec = importlib.util.spec_from_file_location(pathlib.Path(file).stem, file)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    arguments, sys.argv = sys.argv, [file]
     sys.path.insert(0, os.path.dirname(os.path.abspath(file)))  # stays, for what its functions import
     try:
-        spec.loader.exec_module(module)
+        with as_program(file):
+            spec.loader.exec_module(module)
     except SystemExit as e:
         raise ImportError(f"the program ended while it was imported; got {file}, which called sys.exit({e.code!r}); expected only what its functions need; "
                           "hint: put what it does as a program, such as its arguments, below `if __name__ == '__main__':`") from None  # fmt: skip
@@ -271,8 +281,6 @@ def import_program(file):
         traceback.print_exception(type(e), e, _frames_of_the_program(e.__traceback__))
         raise ImportError(f"the program failed while it was imported; got {type(e).__name__} in {file}; expected only what its functions need; "
                           "hint: put what it does as a program below `if __name__ == '__main__':`") from None  # fmt: skip
-    finally:
-        sys.argv = arguments
     return module
 
 

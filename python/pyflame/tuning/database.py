@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sqlite3
+import urllib.parse
 from dataclasses import asdict, dataclass, field
 
 from .. import _C
@@ -93,7 +94,7 @@ def _clearly_faster(row, own):
 def reading(path, timeout=10):
     """A connection that reads a file of measurements, and closes it. A process that was ended while it wrote leaves half of a transaction, which the next reader takes back: so the file is opened for writing,
     too. SQLite opens a file that cannot be written for reading alone."""
-    return contextlib.closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True, timeout=timeout))
+    return contextlib.closing(sqlite3.connect(f"file:{urllib.parse.quote(os.path.abspath(path))}?mode=rw", uri=True, timeout=timeout))
 
 
 def _rows(db, where, values):
