@@ -604,7 +604,7 @@ def test_a_program_does_not_see_the_arguments_of_the_command(tmp_path, capsys, m
 
 @pytest.mark.parametrize("text, message", [
     ("sys.exit('no data found')\n", "the program ended while it was imported; got {file}, which called sys.exit('no data found'); expected only what its functions need; hint: put"),
-    ("raise RuntimeError('the data is broken')\n", 'Traceback (most recent call last):\n  File "{file}", line 13, in <module>\n'),
+    ("raise RuntimeError('the data is broken')\n", 'Traceback (most recent call last):\n  File "{file}", line 14, in <module>\n'),
     ("raise RuntimeError('the data is broken')\n", "the program failed while it was imported; got RuntimeError in {file}; expected only what its functions need; hint: put")])
 def test_a_program_that_cannot_be_imported(tmp_path, capsys, text, message):
     (tmp_path / "not_imported.py").write_text(OF_ARGUMENTS.replace("args = p.parse_args()", "args = None") + text)

@@ -122,9 +122,9 @@ def test_which_steps_read_a_whole_prompt():
     def part(begin, tokens):
         return _paged.Part([5] * tokens, begin, [1] * 256, False)
 
-    null, cpu, long = pf.device("null"), pf.device("cpu"), _paged.WHOLE
-    assert _paged.whole_prompt(null, [part(0, long)]) and not _paged.whole_prompt(cpu, [part(0, long)])
-    assert not any(_paged.whole_prompt(null, parts) for parts in ([part(0, long - 1)], [part(16, long)], [part(0, long), part(0, 2)]))
+    long = _paged.WHOLE
+    assert all(_paged.whole_prompt(device, [part(0, long)]) for device in ("rocm", "cuda:1")) and not _paged.whole_prompt("cpu", [part(0, long)])
+    assert not any(_paged.whole_prompt("rocm", parts) for parts in ([part(0, long - 1)], [part(16, long)], [part(0, long), part(0, 2)]))
 
 
 @pytest.mark.parametrize("dtype", [pf.float32, pf.bfloat16], ids=str)
@@ -801,6 +801,17 @@ def test_steps_that_read_long_prompts_are_warmed_up(lm, ahead, monkeypatch, warm
     least = 1 if os.environ.get("PYFLAME_WINDOW") == "1" else 3  # then each op is a program, and steps share most of them
     assert sum(planned) <= 1 if warm_up else sum(planned) >= least
     assert got == [list(lm.tokens(p, n, GREEDY, stop_ids=())) for p, n in zip(prompts, [60, 40, 50, 20, 30, 10])]
+
+
+def test_a_whole_prompt_is_not_what_warms_up(lm, ahead, monkeypatch):
+    """On a GPU, a long prompt alone has a program of its own, which takes longer than to plan it. The size is warmed up with two parts, which have as many tokens and blocks."""
+    engine = Engine(lm, max_num_seqs=5, max_model_len=150)
+    size = _paged.Size(160, 0, 9, True)
+    (only,) = _engine_warm_up.WarmUp._prompts(engine, size, size.rows)
+    monkeypatch.setattr(_engine_warm_up, "whole_prompt", lambda device, parts: len(parts) == 1)
+    parts = _engine_warm_up.WarmUp._prompts(engine, size, size.rows)
+    assert [p.wanted for p in parts] == [False, True] and all(p.begin == 0 and len(p.ids) <= len(p.blocks) * _paged.BLOCK for p in parts)
+    assert sum(len(p.ids) for p in parts) == len(only.ids) and sum(len(p.blocks) for p in parts) == len(only.blocks)
 
 
 def test_a_failure_while_the_engine_warms_up_ends_no_request(lm, ahead, monkeypatch):

@@ -309,6 +309,15 @@ def test_half_of_a_transaction_of_a_process_that_was_ended(file, tmp_path):
     assert len(pf.tuning.rows(ended)) == known > 0 and not any(row.note.startswith("xx") for row in pf.tuning.rows(ended))
 
 
+def test_the_file_of_a_folder_with_marks_of_addresses(file, tmp_path):
+    """SQLite takes the file's name as an address, in which '#', '?' and '%' mean something else."""
+    with pf.tuning.measure(budget=60):
+        (pf.randn(70, 130) @ pf.randn(130, 90)).numpy()
+    (tmp_path / "a#b?c%20d").mkdir()
+    copy = shutil.copy(file, tmp_path / "a#b?c%20d")
+    assert len(pf.tuning.rows(copy)) == len(pf.tuning.rows()) > 0
+
+
 def tune(tmp_path, *words, **variables):
     program = os.environ.get("PYFLAME_BIN") or shutil.which("pyflame", path=f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
     if program is None:

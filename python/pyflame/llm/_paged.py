@@ -15,7 +15,7 @@ from .. import _C, _numpy as np
 from .. import no_grad
 from ._choice import LIKELIEST, Choices, Row, choose
 from ._kv_cache import dequantized, format_of, quantized, row_bytes
-from ._network import STEP, _rows
+from ._network import STEP, _on_gpu, _rows
 
 BLOCK = 16  # tokens in a block
 # In a step with a part of a prompt: the fewest rows, and rows of logits; the fewest blocks of a table; the fewest texts of packed sequences.
@@ -55,7 +55,7 @@ def block_bytes(network, kv_cache_dtype="auto"):
 
 def whole_prompt(device, parts):
     """Whether a step's only part is a long prompt from its first token on, whose attention a GPU's libraries may compute."""
-    return device.type != "cpu" and len(parts) == 1 and parts[0].begin == 0 and len(parts[0].ids) >= WHOLE
+    return _on_gpu(device) and len(parts) == 1 and parts[0].begin == 0 and len(parts[0].ids) >= WHOLE
 
 
 def table_width(blocks):
