@@ -23,6 +23,11 @@ class HelpFormatter(argparse.HelpFormatter):
         value = self._format_args(action, self._get_default_metavar_for_optional(action))
         return f"{', '.join(_one_spelling(action.option_strings))} {value}"
 
+    def _format_args(self, action, default_metavar):
+        if action.nargs == argparse.REMAINDER:  # argparse says `...`
+            return self._metavar_formatter(action, default_metavar)(1)[0]
+        return super()._format_args(action, default_metavar)
+
     def _fill_text(self, text, width, indent):
         return text if text.startswith("Examples:") else super()._fill_text(text, width, indent)
 
@@ -56,3 +61,8 @@ def _one_spelling(names):
 def examples(*pairs):
     """The end of a help: each example with what it does."""
     return "\n".join(["Examples:", *(f"  {command}\n      {meaning}" for command, meaning in pairs)])
+
+
+def program_of(args):
+    """The words behind the options: a program and its arguments. The `--` that ends the options is not among them."""
+    return args.program[args.program[:1] == ["--"]:]

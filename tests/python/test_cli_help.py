@@ -1,5 +1,6 @@
 """What `pyflame COMMAND --help` looks like: its width, its groups, its examples."""
 import fcntl
+import json
 import os
 import pathlib
 import pty
@@ -71,6 +72,19 @@ def test_the_usage_names_the_program(run, command, arguments):
 @pytest.mark.parametrize("command", ["explain", "profile", "tune", "optimize", "debug run"])
 def test_a_command_without_its_program_says_what_it_expects(run, command):
     assert "there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame" in run(*command.split(), code=1).stderr
+
+
+@pytest.mark.parametrize("command", ["profile", "explain", "tune --compare 0 --budget 1s", "optimize --budget 1s", "debug run", "run --nproc 1"])
+@pytest.mark.parametrize("words, seen", [("-- program.py --out 1 -- 2", ["--out", "1", "--", "2"]), ("program.py -- --out 1", ["--", "--out", "1"]), ("-m program -- --out 1", ["--out", "1"])])
+def test_two_dashes_end_the_options(run, tmp_path, command, words, seen):
+    (tmp_path / "program.py").write_text("import json, pathlib, sys\npathlib.Path(__file__).with_name('seen.json').write_text(json.dumps(sys.argv[1:]))\n")
+    run(*command.split(), *words.split(), code=None, cwd=tmp_path)  # tune and optimize have nothing to compare
+    assert json.loads((tmp_path / "seen.json").read_text()) == seen
+
+
+@pytest.mark.parametrize("command", ["profile", "explain", "tune", "optimize", "debug run"])
+def test_what_follows_two_dashes_is_no_option(run, command):
+    assert "there is no such file; got '--version'" in run(*command.split(), "--", "--version", code=1).stderr
 
 
 @pytest.mark.parametrize("columns, most", [(60, 60), (20, 60), (100, 100), (300, 120)])

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+from .._command_help import program_of
 from .._entry import command
 from . import vendor
 
@@ -24,8 +25,7 @@ def _arguments():
     p.add_argument("--json", type=os.path.abspath)  # the program may go to another folder
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
-    if args.program[:1] == ["--"]:
-        del args.program[0]
+    args.program = program_of(args)
     return args
 
 

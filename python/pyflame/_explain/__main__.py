@@ -6,6 +6,7 @@ import os
 import pathlib
 import sys
 
+from .._command_help import program_of
 from .._entry import command, print_report
 from ..profiler import run
 
@@ -26,8 +27,7 @@ def _arguments():
     p.add_argument("--measure", action="store_true")
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
-    if args.program[:1] == ["--"]:
-        del args.program[0]
+    args.program = program_of(args)
     return args
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 
+from .._command_help import program_of
 from .._entry import command
 from ..profiler.run import framework_of, misplaced
 from ..tuning import watch
@@ -36,8 +37,7 @@ def _arguments():
     p.add_argument("--pyflame", default=shutil.which("pyflame"))
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
-    if args.program[:1] == ["--"]:
-        del args.program[0]
+    args.program = program_of(args)
     return args
 
 

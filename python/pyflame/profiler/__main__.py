@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+from .._command_help import program_of
 from .._entry import command, print_report
 from . import run
 
@@ -33,8 +34,7 @@ def _arguments():
     p.add_argument("--pyflame", type=os.path.abspath, default=shutil.which("pyflame"))
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
-    if args.program[:1] == ["--"]:
-        del args.program[0]
+    args.program = program_of(args)
     return args
 
 

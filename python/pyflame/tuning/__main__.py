@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass
 
 from .. import _C
+from .._command_help import program_of
 from .._entry import command, end_in_order
 from ..benchmarking.compare import Comparison, bootstrap
 from . import exchange, imports, watch
@@ -64,8 +65,7 @@ def _arguments():
     p.add_argument("--module")
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
-    if args.program[:1] == ["--"]:
-        del args.program[0]
+    args.program = program_of(args)
     return args
 
 
