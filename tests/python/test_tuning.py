@@ -894,6 +894,18 @@ def test_export_of_aiters_table(tmp_path, monkeypatch):
     assert lines[1].startswith(",,512,1024") and "no AMD GPU is here, so the columns gfx and cu_num are empty" in said
 
 
+@pytest.mark.parametrize("words, message", [
+    (["--export", "csv=x"], "no such export; got 'csv=x'; expected tunableop=FILE, "),
+    (["--export", "tunableop=none/x"], "the file of --export cannot be written; got 'none/x'; expected a file in a folder that exists and can be written"),
+    (["--export", "tunableop=x", "--validators", "none"], "the file of --validators does not exist; got 'none'; expected a file with lines about versions")])
+def test_exports_that_cannot_be_written(tmp_path, words, message):
+    """They are refused before anything is measured."""
+    (tmp_path / "program.py").write_text("raise RuntimeError('the program ran')\n")
+    for more in ([], ["--", "program.py"]):
+        ran = tune(tmp_path, *words, *more)
+        assert ran.returncode == 1 and ran.stderr.startswith("pyflame tune: " + message) and ran.stderr.count("\n") == 1, ran.stderr
+
+
 def test_an_import_on_a_device_without_the_library(tmp_path):
     (tmp_path / "rows.csv").write_text("GemmTunableOp_float_NN,nn_96_64_32,Gemm_Hipblaslt_7,0.01\n")
     ran = tune(tmp_path, "--import", "rows.csv", "--budget", "20")

@@ -1,5 +1,4 @@
 """`pyflame bench`: measures problems by name, functions of programs, and lists of products; compares records and programs."""
-import argparse
 import inspect
 import json
 import os
@@ -11,6 +10,7 @@ import time
 
 import pyflame as pf
 
+from .._command_help import Parser
 from .._entry import command
 from ..distributed.bench import main as measure_collectives
 from ..distributed._environment import place_of_process
@@ -224,7 +224,7 @@ def _list(args):
 
 @command((ValueError, RuntimeError, OSError, ImportError), lambda error, *_: _fail(error))
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="pyflame bench", description=__doc__)
+    parser = Parser(prog="pyflame bench", description=__doc__)
     parser.add_argument("what", nargs="+")
     parser.add_argument("--device")
     parser.add_argument("--problems")

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 
-from .._command_help import program_of
+from .._command_help import Parser, program_of
 from .._entry import command, print_report
 from . import run
 
@@ -22,7 +22,7 @@ def _say(text):
 
 
 def _arguments():
-    p = argparse.ArgumentParser(prog="pyflame profile", add_help=False)
+    p = Parser(prog="pyflame profile", add_help=False)
     p.add_argument("--out")
     p.add_argument("--keep", type=int)
     p.add_argument("--skip", type=int, default=10)
@@ -147,19 +147,15 @@ class _Report:
 @command()
 def main():
     args = _arguments()
-    file, arguments = (None, args.program) if args.module else (args.program[0], args.program[1:])
-    if file is not None and not os.path.isfile(file):
-        _say(f"there is no such file; got {file!r}; expected a Python program")
+    try:
+        file, module, arguments = run.find_program(args)
+    except run.NoProgram as e:
+        _say(e)
         return 1
     if args.json and not os.path.isdir(os.path.dirname(args.json)):
         _say(f"the folder of --json does not exist; got {args.json!r}; expected a path in a folder that exists")
         return 1
-    path = file
-    if args.module:
-        sys.path.insert(0, os.getcwd())
-        spec = importlib.util.find_spec(args.module)
-        path = spec.origin if spec is not None else ""
-    framework = run.framework_of(path)
+    framework = run.framework_of(file or importlib.util.find_spec(module).origin or "")
     try:
         recorder = (run.TorchRecorder if framework == "torch" else run.PyFlameRecorder)(stacks=not args.no_stacks)
     except ImportError as e:
@@ -169,7 +165,7 @@ def main():
     wrong = run.misplaced(args, file, arguments)
     if wrong:
         _say(wrong)
-    folder = pathlib.Path(args.out or f"profile-{pathlib.Path(args.module or file).stem}-{run.stamp()}")
+    folder = pathlib.Path(args.out or f"profile-{pathlib.Path(module or file).stem}-{run.stamp()}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -179,7 +175,7 @@ def main():
     report, runs = _Report(args.pyflame, trace, folder, args.json), True
     session = run.Session(recorder, os.path.abspath(trace), args.skip, args.steps, args.seconds, lambda lines: report.write(lines, runs))
     session.start()
-    code = run.run_program(file, args.module, arguments)
+    code = run.run_program(file, module, arguments)
     runs = False
     if code == 130:
         _say("interrupted; the report follows when what was recorded is computed")
@@ -188,7 +184,7 @@ def main():
         _say(f"there is no report: {session.failure}")
         return code or 1
     if report.written:
-        report.show(args.module or os.path.basename(file))
+        report.show(module or os.path.basename(file))
         if args.keep is not None:
             _delete_old(start, folder, args.keep)
         if not args.out:

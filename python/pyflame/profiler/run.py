@@ -2,6 +2,7 @@
 import atexit
 import contextlib
 import functools
+import importlib.util
 import os
 import re
 import runpy
@@ -23,6 +24,29 @@ def framework_of(path):
     except OSError:
         return "pyflame"
     return "torch" if _TORCH.search(text) and not _PYFLAME.search(text) else "pyflame"
+
+
+class NoProgram(Exception):
+    """Why there is no program to run, as a sentence."""
+
+
+def find_program(args, here=True):
+    """(file, module, arguments) of a command line, the first or the second of them None. here: the program runs in this process, so that the packages around a module are imported; in
+    another one, Python says itself that there is no such module. NoProgram."""
+    if args.module:
+        if here:
+            sys.path.insert(0, os.getcwd())
+            try:
+                spec = None if args.module.startswith(".") else importlib.util.find_spec(args.module)
+            except (ModuleNotFoundError, ValueError):  # of a package that is not there; of a name that ends with a dot
+                spec = None
+            if spec is None:
+                raise NoProgram(f"there is no such module; got {args.module!r}; expected a module that Python finds from this folder")
+        return None, args.module, args.program
+    file, *arguments = args.program
+    if not os.path.isfile(file):
+        raise NoProgram(f"there is no such file; got {file!r}; expected a Python program")
+    return file, None, arguments
 
 
 def misplaced(args, file, arguments):
@@ -264,7 +288,6 @@ def as_program(file):
 def import_program(file):
     """The program as a module, so that what stands under `if __name__ == "__main__"` does not run. It has no arguments. ImportError where it fails or ends within the import; the
     traceback of what it raises is printed."""
-    import importlib.util
     import pathlib
     import traceback
 
