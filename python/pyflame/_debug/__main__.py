@@ -80,20 +80,23 @@ def main():
 
     _C._set_window(int(os.environ["PYFLAME_WINDOW"]))
     _C._configure_debug_memory(guards, poison, True)
-    code = run.run_program(file, module, arguments)
-    try:
-        _C.synchronize()
-    except Exception as e:
-        _say(f"the end of the program: {e}")
-        code = code or 1
-    first = _C._first_wrong_access()
-    if first:
-        _say("the first wrong access:\n" + first)
-        code = FOUND
-    else:
-        looked = [text for on, text in ((guards, "no access outside of a buffer was found"), (poison, "no read of memory that nothing has written was found")) if on]
-        _say("; ".join(looked or ["the program came to its end, step by step"]))
-    return _write_document(args, guards, poison, first, code) if args.json else code
+
+    def finish(code):
+        try:
+            _C.synchronize()
+        except Exception as e:
+            _say(f"the end of the program: {e}")
+            code = code or 1
+        first = _C._first_wrong_access()
+        if first:
+            _say("the first wrong access:\n" + first)
+            code = FOUND
+        else:
+            looked = [text for on, text in ((guards, "no access outside of a buffer was found"), (poison, "no read of memory that nothing has written was found")) if on]
+            _say("; ".join(looked or ["the program came to its end, step by step"]))
+        return _write_document(args, guards, poison, first, code) if args.json else code
+
+    return run.run_and_report(file, module, arguments, finish)
 
 
 if __name__ == "__main__":

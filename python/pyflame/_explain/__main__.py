@@ -147,11 +147,14 @@ def main():
     if wrong:
         _say(wrong)
     explanation = _Explanation(not args.no_times)
-    code = run.run_program(file, args.module, arguments)
-    failed = _report(explanation.end(args.measure), args, args.module or os.path.basename(file))
-    if kernels:
-        kernels.tell()
-    return code or failed
+
+    def finish(code):
+        failed = _report(explanation.end(args.measure), args, args.module or os.path.basename(file))
+        if kernels:
+            kernels.tell()
+        return code or failed
+
+    return run.run_and_report(file, args.module, arguments, finish)
 
 
 if __name__ == "__main__":

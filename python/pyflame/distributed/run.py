@@ -370,6 +370,8 @@ def _checked(parser, args):
     if not args.rdzv_timeout > 0:
         parser.error(f"--rdzv-timeout: out of range; got {args.rdzv_timeout:g}; expected more than 0")
     endpoint = _endpoint(parser, args)
+    if args.script == "-":
+        parser.error("a program is read from a file, not from the standard input, which one process alone could read; got -; expected the file of a Python program")
     if not args.module and not os.path.exists(args.script):
         parser.error(f"there is no such program; got {args.script}; expected the file of a Python program; hint: -m for a module")
     if args.module and args.arguments[:1] == ["--"]:  # behind the file of a program it belongs to the program

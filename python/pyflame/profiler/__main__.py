@@ -174,22 +174,26 @@ def main():
     trace, start = folder / _TRACE, pathlib.Path.cwd()
     report, runs = _Report(args.pyflame, trace, folder, args.json), True
     session = run.Session(recorder, os.path.abspath(trace), args.skip, args.steps, args.seconds, lambda lines: report.write(lines, runs))
+
+    def finish(code):
+        nonlocal runs
+        runs = False
+        if code == 130:
+            _say("interrupted; the report follows when what was recorded is computed")
+        session.finish()
+        if session.failure is not None:
+            _say(f"there is no report: {session.failure}")
+            return code or 1
+        if report.written:
+            report.show(module or os.path.basename(file))
+            if args.keep is not None:
+                _delete_old(start, folder, args.keep)
+            if not args.out:
+                _tell_of_many(start)
+        return code if report.complete else code or 1
+
     session.start()
-    code = run.run_program(file, module, arguments)
-    runs = False
-    if code == 130:
-        _say("interrupted; the report follows when what was recorded is computed")
-    session.finish()
-    if session.failure is not None:
-        _say(f"there is no report: {session.failure}")
-        return code or 1
-    if report.written:
-        report.show(module or os.path.basename(file))
-        if args.keep is not None:
-            _delete_old(start, folder, args.keep)
-        if not args.out:
-            _tell_of_many(start)
-    return code if report.complete else code or 1
+    return run.run_and_report(file, module, arguments, finish)
 
 
 if __name__ == "__main__":
