@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from typing import NamedTuple
 
 from .._command_help import Parser, program_of
 from .._entry import command, print_report
@@ -97,6 +98,12 @@ def _is_empty(document):
     return document["signals"]["own"] and not document["time"]["timeline"]
 
 
+class _Ended(NamedTuple):
+    stdout: str
+    stderr: str
+    returncode: int
+
+
 class _Report:
     """Of a recording, which may end long before the program does: its files are written then, and it is printed when the program has ended."""
 
@@ -105,8 +112,13 @@ class _Report:
         self._start = pathlib.Path.cwd()  # paths are relative to it, and the program may go to another folder
         self._text, self._lines, self.written, self.complete = None, [], False, True  # complete: the file of --json was written, if one was asked for
 
-    def _run(self, *options, **streams):
-        return subprocess.run([self._pyflame, "report", str(self._trace), *options], cwd=self._start, **streams)
+    def _words(self, *options):
+        return [self._pyflame, "report", str(self._trace), *options]
+
+    def _run_both(self, *options):
+        """Both at once, because each reads the whole trace."""
+        started = [subprocess.Popen(self._words(*words), cwd=self._start, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for words in options]
+        return [_Ended(*p.communicate(), p.returncode) for p in started]
 
     def write(self, lines, goes_on):
         """lines: what is worth saying of the machine. goes_on: whether the program still runs."""
@@ -114,8 +126,7 @@ class _Report:
         if self._pyflame is None:
             self.complete = self._json_file is None
             return
-        self._text = self._run("--html", str(self._folder / "report.html"), capture_output=True, text=True)
-        document = self._run("--json", capture_output=True, text=True)
+        self._text, document = self._run_both(["--html", str(self._folder / "report.html")], ["--json"])
         _write(self._start / self._folder / "report.txt", self._text.stdout)
         _write(self._start / self._folder / "report.json", document.stdout)
         if document.returncode == 0 and _is_empty(json.loads(document.stdout)):
@@ -136,7 +147,7 @@ class _Report:
         if self._text.stdout:
             print_report(heading if terminal else heading + self._text.stdout, _say, f"it is in {self._folder / 'report.txt'}")
         if self._text.stdout and terminal:  # as wide as the terminal, and in its colours
-            self._run(stdout=1, stderr=subprocess.DEVNULL)
+            subprocess.run(self._words(), cwd=self._start, stdout=1, stderr=subprocess.DEVNULL)
         for line in self._lines:
             _say(line)
         if self._text.stderr:
@@ -179,7 +190,7 @@ def main():
         nonlocal runs
         runs = False
         if code == 130:
-            _say("interrupted; the report follows when what was recorded is computed")
+            _say("interrupted; the report follows when what was recorded is computed, written and read")
         session.finish()
         if session.failure is not None:
             _say(f"there is no report: {session.failure}")
