@@ -57,7 +57,8 @@ void add_tune(CLI::App& app, Run& run) {
       "found.");
   takes_program(cmd, "[FILE.py [ARGUMENT ...]]");
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
-  cmd->add_option("--budget", s->budget, "The time for measurements: seconds, or a number with s, m or h")
+  cmd->add_option("--budget", s->budget,
+                  "The time for measurements: seconds, or a number with s, m or h. The runs of --compare follow")
       ->capture_default_str();
   cmd->add_option(
          "--compare", s->compare,

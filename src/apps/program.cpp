@@ -94,7 +94,8 @@ std::string not_of_the_type(const CLI::App& command, const CLI::ParseError& erro
   if (!text.starts_with(kBegin) || between == std::string::npos) return "";
   const std::string name = text.substr(kBegin.size(), between - kBegin.size());
   const CLI::Option* option = command.get_option_no_throw(name);
-  const bool whole = option && (option->get_type_name().starts_with("INT") || option->get_type_name().starts_with("UINT"));
+  const bool whole =
+      option && (option->get_type_name().starts_with("INT") || option->get_type_name().starts_with("UINT"));
   return fmt::format("{}: not a valid value; got '{}'; expected a {}number", name,
                      text.substr(between + kBetween.size()), whole ? "whole " : "");
 }

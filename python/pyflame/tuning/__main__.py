@@ -280,7 +280,10 @@ def _tune(words, args, folder, held=()):
 
 
 def _keep_or_revert(words, args, folder, path, before, since, held=()):
-    result = _compare(words, folder, args.compare, max(60.0, args.budget), held)
+    limit, runs = max(60.0, args.budget), 2 * args.compare
+    _say(f"now the whole program runs without and with what was found, {runs} times, or up to {MOST_ROUNDS * runs} where the times differ too much; the budget was for the measurements, and each run has "
+         f"{limit:.0f} s; Ctrl-C ends the comparison and keeps what was measured, and --compare 0 leaves it out")  # fmt: skip
+    result = _compare(words, folder, args.compare, limit, held)
     if result.outcome == "not compared":
         _say(f"the whole program was not compared: {result.why}; the measurements are kept")
         return 0
