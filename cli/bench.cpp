@@ -43,9 +43,9 @@ void add_bench_llm(CLI::App& bench, const std::shared_ptr<BenchSettings>& of_ben
   CLI::App* cmd = bench.add_subcommand(
       "llm", "Measure a language model: --latency, --throughput, or --serve over HTTP; `pyflame bench llm --help`");
   cmd->set_help_flag("");
-  cmd->prefix_command();
+  takes_program(cmd, "[OPTION ...]");
   cmd->final_callback([&run, cmd, of_bench] {
-    run = [words = cmd->remaining(), of_bench]() -> int {
+    run = [words = program_of(cmd), of_bench]() -> int {
       PythonCommand c("bench llm", "pyflame.llm.bench", of_bench->python);
       for (const std::string& word : words) c.add(word);
       if (!of_bench->records.empty()) c.add("--records", of_bench->records);

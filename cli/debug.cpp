@@ -29,8 +29,7 @@ int debug_run(const DebugSettings& s, const std::vector<std::string>& program) {
   if (!s.sanitizer.empty()) c.add("--sanitizer", s.sanitizer);
   if (!s.json.empty()) c.add("--json", s.json);
   if (!s.module.empty()) c.add("--module", s.module);
-  c.add("--");
-  for (const std::string& word : program) c.add(word);
+  c.add_program(program);
   c.start();
 }
 
@@ -46,7 +45,7 @@ void add_debug(CLI::App& app, Run& run) {
       "FILE.py and its arguments follow the options. Without --guards, --poison and --sync, all three are on. The exit "
       "code is 4 if an access was found, otherwise "
       "the program's own.");
-  cmd->prefix_command();
+  takes_program(cmd);
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
   cmd->add_flag("--guards", s->guards, "Find accesses outside of buffers and to freed ones");
   cmd->add_flag("--poison", s->poison, "Find reads of memory that nothing has written");
@@ -62,7 +61,7 @@ void add_debug(CLI::App& app, Run& run) {
   cmd->add_option(
       "--python", s->python,
       "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
-  cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return debug_run(*s, program); }; });
+  cmd->final_callback([&run, s, cmd] { run = [s, program = program_of(cmd)] { return debug_run(*s, program); }; });
 }
 
 }  // namespace pyflame::apps::cli

@@ -29,8 +29,7 @@ int explain(const ExplainSettings& s, const std::vector<std::string>& program) {
   if (s.no_times) c.add("--no-times");
   if (s.measure) c.add("--measure");
   if (!s.module.empty()) c.add("--module", s.module);
-  c.add("--");
-  for (const std::string& word : program) c.add(word);
+  c.add_program(program);
   c.start();
 }
 
@@ -44,7 +43,7 @@ void add_explain(CLI::App& app, Run& run) {
       "why, where fusion ends and what it costs, and "
       "what "
       "ran on a fallback. Then each program follows, the most expensive one first.");
-  cmd->prefix_command();
+  takes_program(cmd);
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
   cmd->add_option(
       "--out", s->out,
@@ -59,7 +58,7 @@ void add_explain(CLI::App& app, Run& run) {
   cmd->add_option(
       "--python", s->python,
       "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
-  cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return explain(*s, program); }; });
+  cmd->final_callback([&run, s, cmd] { run = [s, program = program_of(cmd)] { return explain(*s, program); }; });
 }
 
 }  // namespace pyflame::apps::cli

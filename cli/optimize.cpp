@@ -39,8 +39,7 @@ int optimize(const OptimizeSettings& s, const std::vector<std::string>& program)
   if (s.list) c.add("--list");
   if (s.json) c.add("--json");
   if (!s.module.empty()) c.add("--module", s.module);
-  c.add("--");
-  for (const std::string& word : program) c.add(word);
+  c.add_program(program);
   c.start();
 }
 
@@ -55,7 +54,7 @@ void add_optimize(CLI::App& app, Run& run) {
       "the other. A change is kept if the program "
       "computes the same and is faster. The result is a file of settings: PYFLAME_SETTINGS=FILE python train.py. No "
       "file of yours is changed.");
-  cmd->prefix_command();
+  takes_program(cmd, "[FILE.py [ARGUMENT ...]]");
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
   cmd->add_option("--metric", s->metric,
                   "What counts: 'step time', or a rate that the program prints as a number before or after this text "
@@ -85,7 +84,7 @@ void add_optimize(CLI::App& app, Run& run) {
   cmd->add_option(
       "--python", s->python,
       "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
-  cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return optimize(*s, program); }; });
+  cmd->final_callback([&run, s, cmd] { run = [s, program = program_of(cmd)] { return optimize(*s, program); }; });
 }
 
 }  // namespace pyflame::apps::cli

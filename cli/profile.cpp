@@ -39,8 +39,7 @@ int profile(const ProfileSettings& s, const std::vector<std::string>& program) {
   std::error_code ignored;
   c.add("--pyflame", std::filesystem::read_symlink("/proc/self/exe", ignored).string());
   if (!s.module.empty()) c.add("--module", s.module);
-  c.add("--");
-  for (const std::string& word : program) c.add(word);
+  c.add_program(program);
   c.start();
 }
 
@@ -50,7 +49,7 @@ void add_profile(CLI::App& app, Run& run) {
   CLI::App* cmd = app.add_subcommand("profile", "Run a Python program, and report where its time goes");
   auto s = std::make_shared<ProfileSettings>();
   cmd->footer("FILE.py and its arguments follow the options.");
-  cmd->prefix_command();
+  takes_program(cmd);
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
   cmd->add_option("--out", s->out, "The folder for the trace and the report; default: profile-PROGRAM-TIME");
   cmd->add_option(
@@ -75,7 +74,7 @@ void add_profile(CLI::App& app, Run& run) {
   cmd->add_option(
       "--python", s->python,
       "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
-  cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return profile(*s, program); }; });
+  cmd->final_callback([&run, s, cmd] { run = [s, program = program_of(cmd)] { return profile(*s, program); }; });
 }
 
 }  // namespace pyflame::apps::cli

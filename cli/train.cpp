@@ -19,7 +19,7 @@ void add_train(CLI::App& app, Run& run) {
 bool trains_in_python(int argc, const char* const* argv) {
   if (argc < 3 || std::string_view(argv[1]) != "train") return false;
   const std::string_view word = argv[2];
-  return word == "--python" || (!word.starts_with('-') && word != "gpt");
+  return word == "--python" || word == "--" || (!word.starts_with('-') && word != "gpt");
 }
 
 void train_in_python(int argc, const char* const* argv) {

@@ -40,8 +40,7 @@ int tune(const TuneSettings& s, const std::vector<std::string>& program) {
   if (s.list) c.add("--list");
   if (s.json) c.add("--json");
   if (!s.module.empty()) c.add("--module", s.module);
-  c.add("--");
-  for (const std::string& word : program) c.add(word);
+  c.add_program(program);
   c.start();
 }
 
@@ -56,9 +55,10 @@ void add_tune(CLI::App& app, Run& run) {
       "measured, then in turns without and with what "
       "was "
       "found.");
-  cmd->prefix_command();
+  takes_program(cmd, "[FILE.py [ARGUMENT ...]]");
   cmd->add_option("-m,--module", s->module, "Run this module as a program, as python -m does");
-  cmd->add_option("--budget", s->budget, "The time for measurements: seconds, or a number with s, m or h")
+  cmd->add_option("--budget", s->budget,
+                  "The time for measurements: seconds, or a number with s, m or h. The runs of --compare follow")
       ->capture_default_str();
   cmd->add_option(
          "--compare", s->compare,
@@ -100,7 +100,7 @@ void add_tune(CLI::App& app, Run& run) {
   cmd->add_option(
       "--python", s->python,
       "The Python interpreter that has the package; default: PYFLAME_PYTHON, or the one beside this program");
-  cmd->final_callback([&run, s, cmd] { run = [s, program = cmd->remaining()] { return tune(*s, program); }; });
+  cmd->final_callback([&run, s, cmd] { run = [s, program = program_of(cmd)] { return tune(*s, program); }; });
 }
 
 }  // namespace pyflame::apps::cli

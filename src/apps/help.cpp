@@ -73,16 +73,8 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name, CLI:
   return wrap_help(CLI::Formatter::make_help(app, std::move(name), mode), width_);
 }
 
-std::string HelpFormatter::make_usage(const CLI::App* app, std::string name) const {
-  std::string usage = CLI::Formatter::make_usage(app, std::move(name));
-  // `bench` names its arguments itself, and its subcommands inherit the property.
-  const CLI::App* parent = app->get_parent();
-  if (!app->get_prefix_command() || (parent && parent->get_prefix_command()) || !app->get_subcommands({}).empty())
-    return usage;
-  // A command that can list what it knows, or ends there, needs no program.
-  const bool optional = app->get_option_no_throw("--list") != nullptr;
-  usage.insert(usage.find_last_not_of('\n') + 1, optional ? " [FILE.py [ARGUMENT ...]]" : " FILE.py [ARGUMENT ...]");
-  return usage;
+std::string HelpFormatter::make_option_usage(const CLI::Option* option) const {
+  return option->get_group().empty() ? option->get_description() : CLI::Formatter::make_option_usage(option);
 }
 
 }  // namespace pyflame::apps

@@ -17,8 +17,8 @@ class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter();
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
-  // Names the program of a command that runs one, which CLI11 does not know as an argument.
-  std::string make_usage(const CLI::App* app, std::string name) const override;
+  // A word that the help does not list, such as a program and its arguments, is written as its description says.
+  std::string make_option_usage(const CLI::Option* option) const override;
 
  private:
   int width_;

@@ -86,6 +86,20 @@ std::string purpose(const CLI::App& command, const std::string& text) {
   return option ? fmt::format(" ({})", option->get_description()) : "";
 }
 
+// A value that CLI11 cannot read as the option's type, which it tells in its own words; empty: another error.
+std::string not_of_the_type(const CLI::App& command, const CLI::ParseError& error) {
+  constexpr std::string_view kBegin = "Could not convert: ", kBetween = " = ";
+  const std::string text = error.what();
+  const size_t between = text.find(kBetween);
+  if (!text.starts_with(kBegin) || between == std::string::npos) return "";
+  const std::string name = text.substr(kBegin.size(), between - kBegin.size());
+  const CLI::Option* option = command.get_option_no_throw(name);
+  const bool whole =
+      option && (option->get_type_name().starts_with("INT") || option->get_type_name().starts_with("UINT"));
+  return fmt::format("{}: not a valid value; got '{}'; expected a {}number", name,
+                     text.substr(between + kBetween.size()), whole ? "whole " : "");
+}
+
 // Unknown arguments are named: a misspelt option is often why a required one seems to be missing. A value that is wrong is named by `error` itself.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> unknown = app.remaining(true);
@@ -93,7 +107,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
   const bool names_value = code == CLI::ExitCodes::ConversionError || code == CLI::ExitCodes::ValidationError;
   if (!unknown.empty() && !names_value) return not_understood(command, unknown);
-  const std::string text = error.what();
+  const std::string other = not_of_the_type(command, error), text = other.empty() ? error.what() : other;
   return fmt::format("{}{}; hint: {}", text, purpose(command, text), help_of(command));
 }
 

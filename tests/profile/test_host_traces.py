@@ -63,6 +63,13 @@ def test_the_program_does_other_things(run, report, tmp_path):
     assert "the program waits for its data loader" in d["verdict"] and d["advice"][0]["id"] == "data-loading"
 
 
+@pytest.mark.parametrize("stacks", [False, True])
+def test_stacks_are_asked_for_only_where_there_are_none(report, tmp_path, stacks):
+    steps = [[*step(at, gap=4000), *[op("app.py(7): prepare", at, 5000, cat="python_function")] * stacks] for at in (0, 5000, 10000)]
+    (fix,) = (a["fix"] for a in report(write(tmp_path / "t.json", *steps))["advice"] if a["id"] == "host-code")
+    assert ("Record once with with_stack=True to see which function it is." in fix) == (not stacks) and "Move this code out of the step" in fix
+
+
 def test_small_operators(report, tmp_path):
     ops = [op("aten::add", 20 * i, 5) for i in range(200)]
     d = report(write(tmp_path / "t.json", ops))

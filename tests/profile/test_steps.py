@@ -274,6 +274,13 @@ def test_no_set_up(run, tmp_path, lengths, steps):
     assert found["time"]["set_up"] is None and found["time"]["gpu_busy_us"] == sum(lengths)
 
 
+def test_stacks_that_are_there_are_not_asked_for(run, tmp_path):
+    further = [{"ph": "X", "cat": "python_function", "name": "app.py(7): prepare", "pid": 1, "tid": 2, "ts": 0.0, "dur": 31000.0, "args": {}}]
+    found = json.loads(run("report", own_trace(tmp_path / "t.json", [100.0] * 10, gap=3000.0, further=further), "--json").stdout)
+    assert [a["fix"] for a in found["advice"] if a["id"] == "host-code"] == ["Move this code out of the step, into a loader's workers or another thread."]
+    assert "with_stack" not in json.dumps(found["advice"]) + found["verdict"]
+
+
 @pytest.mark.parametrize("ready, code, advice", [(2000.0, "no_processor", "no-processor"), (1000.0, "host_code", "host-code")])
 def test_a_gap_in_which_no_processor_was_free_is_not_the_programs(run, tmp_path, ready, code, advice):
     """Gaps of 3 ms, of which the thread waits for a processor for so long, within a function of the program."""

@@ -1,4 +1,5 @@
 """pf.bench, its records and comparisons. Times are given here by a false clock: no test depends on how fast the machine is."""
+import dataclasses
 import json
 import multiprocessing
 import pathlib
@@ -393,6 +394,18 @@ def test_command_measures_and_keeps(tmp_path, capsys):
     assert code == 0 and said.out.startswith("compare one* ten* on cpu:\n  ") and f"{found['ratio']:.3f} times" in said.out
     code, said = run(capsys, "compare", str(tmp_path), str(tmp_path), "--records", str(tmp_path), "--no-record", "--json")
     assert code == 0 and json.loads(said.out)["ratio"] == 1 and len(Records(tmp_path).find()) == 3, "the last measurement, which a comparison is not"
+
+
+def test_a_list_without_records_says_so(tmp_path, capsys):
+    code, said = run(capsys, "list", "--records", str(tmp_path), "--json")
+    assert (code, said.out) == (0, "") and said.err == f"pyflame bench: there are no records yet; got the folder {str(tmp_path)!r}; hint: pyflame bench gemm makes some, and --records names another folder\n"
+    for i in range(9):
+        Records(tmp_path).add(dataclasses.replace(made([1.0, 1.1, 1.2]), name=f"case {i}", time=float(i)))
+    code, said = run(capsys, "list", "gemm*", "--records", str(tmp_path))
+    assert (code, said.out) == (1, "") and said.err.startswith("pyflame bench: there is no record of this name; got 'gemm*'; expected 'case 8', 'case 7', ") and said.err.count("\n") == 1
+    assert "'case 1' and 1 more, or a pattern such as 'gemm*'; hint: pyflame bench list shows all" in said.err
+    code, said = run(capsys, "list", "case", "1", "--records", str(tmp_path))
+    assert code == 1 and "list takes one name; got case 1; expected a name, or a pattern in quotes" in said.err
 
 
 def test_every_group_has_problems():

@@ -1,5 +1,6 @@
 """What `pyflame COMMAND --help` looks like: its width, its groups, its examples."""
 import fcntl
+import json
 import os
 import pathlib
 import pty
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import termios
 
+import pyflame
 import pytest
 from test_cli_shells import commands_of, helps, options_of  # noqa: F401
 
@@ -46,6 +48,11 @@ def on_a_terminal(command, columns, **variables):
     return written.decode("utf-8").replace("\r\n", "\n")
 
 
+def one_line(text):
+    assert text.count("\n") == 1, text
+    return text
+
+
 def widest(text):
     return max((re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line) for line in text.split("\n")), key=len)
 
@@ -71,6 +78,32 @@ def test_the_usage_names_the_program(run, command, arguments):
 @pytest.mark.parametrize("command", ["explain", "profile", "tune", "optimize", "debug run"])
 def test_a_command_without_its_program_says_what_it_expects(run, command):
     assert "there is no program; got no file and no -m; expected FILE.py, or -m MODULE; hint: pyflame" in run(*command.split(), code=1).stderr
+
+
+@pytest.mark.parametrize("command", ["profile", "explain", "tune --compare 0 --budget 1s", "optimize --budget 1s", "debug run", "run --nproc 1"])
+@pytest.mark.parametrize("words, seen", [("-- program.py --out 1 -- 2", ["--out", "1", "--", "2"]), ("program.py -- --out 1", ["--", "--out", "1"]), ("-m program -- --out 1", ["--out", "1"])])
+def test_two_dashes_end_the_options(run, tmp_path, command, words, seen):
+    (tmp_path / "program.py").write_text("import json, pathlib, sys\npathlib.Path(__file__).with_name('seen.json').write_text(json.dumps(sys.argv[1:]))\n")
+    run(*command.split(), *words.split(), code=None, cwd=tmp_path)  # tune and optimize have nothing to compare
+    assert json.loads((tmp_path / "seen.json").read_text()) == seen
+
+
+@pytest.mark.parametrize("command", ["profile", "explain", "tune", "optimize", "debug run"])
+def test_what_follows_two_dashes_is_no_option(run, command):
+    assert "there is no such file; got '--version'" in run(*command.split(), "--", "--version", code=1).stderr
+
+
+@pytest.mark.parametrize("command", ["profile", "explain", "debug run"])
+@pytest.mark.parametrize("module", ["nonesuch", "nonesuch.inner", "."])
+def test_a_module_that_is_not_there(run, tmp_path, command, module):
+    assert f"there is no such module; got '{module}'; expected a module that Python finds from this folder" in one_line(run(*command.split(), "-m", module, code=1, cwd=tmp_path).stderr)
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_parser_reads_all_command_lines():
+    """The one that says in a line what is wrong, in the place of the usage of a module."""
+    package = pathlib.Path(pyflame.__file__).parent
+    assert [str(p) for p in package.rglob("*.py") if "ArgumentParser(" in p.read_text(encoding="utf-8") and p.name != "_command_help.py"] == []
 
 
 @pytest.mark.parametrize("columns, most", [(60, 60), (20, 60), (100, 100), (300, 120)])
@@ -149,11 +182,26 @@ def test_no_colour_with_NO_COLOR(program):
     (["nothing-of-the-kind"], "not understood: 'nothing-of-the-kind'; hint: `pyflame --help` shows"),
     (["profile", "--steps", "three", "train.py"], "--steps: not a valid value; got 'three'; expected a number of at least 0; hint: `pyflame profile --help` shows"),
     (["train", "mlp"], "pyflame train: mlp needs --data; hint: `pyflame train mlp --help` shows"),
-    (["train", "mlp", "--epochs", "many"], "argument --epochs: invalid int value: 'many'; hint: `pyflame train mlp --help` shows"),
+    (["train", "mlp", "--epochs", "many"], "pyflame train: --epochs: not a whole number; got 'many'; expected one such as 3; hint: `pyflame train mlp --help` shows"),
     (["bench", "llm"], "one of the arguments --latency --throughput --serve is required; hint: `pyflame bench llm --help` shows"),
     (["run", "--nproc", "two", "train.py"], "pyflame run: --nproc: not a number of processes; got two; expected at least 1, or gpu; hint: `pyflame run --nproc 1 --help` shows"),
     (["chat"], "MODEL is required (A GGUF file, a Hugging Face folder, or an installed package with one of these); hint: `pyflame chat --help` shows"),
     (["diagnose"], "pid is required (The number of the process); hint"),
+    (["tune", "--budget", "abc", "train.py"], "pyflame tune: --budget: not a time; got 'abc'; expected seconds, or a number with s, m or h, such as 90s or 10m; hint: `pyflame tune --help` shows"),
+    (["tune", "--entries", ":", "train.py"], "pyflame tune: --entries: not names of entries; got ':'; expected names"),
+    (["optimize", "--hang", "-1", "train.py"], "pyflame optimize: --hang: not a time; got '-1'; expected seconds"),
+    (["profile", "--steps", "1.5", "train.py"], "pyflame: --steps: not a valid value; got '1.5'; expected a whole number; hint: `pyflame profile --help` shows"),
+    (["chat", "--temperature", "warm", "m"], "pyflame: --temperature: not a valid value; got 'warm'; expected a number; hint: `pyflame chat --help` shows"),
+    (["bench", "llm", "--latency", "--batch_sizes", "x"], "pyflame bench llm: --batch_sizes: not a whole number; got 'x'; expected one such as 3; hint"),
+    (["run", "--rdzv-timeout", "x", "train.py"], "pyflame run: --rdzv-timeout: not a number; got 'x'; expected one such as 0.5; hint"),
+    (["run", "--bind", "x", "train.py"], "pyflame run: --bind: there is no such choice; got 'x'; expected none, cores, numa; hint"),
+    (["run", "--nproc", "1"], "pyflame run: there is no program; got no file and no module; expected the file of a Python program; hint: -m for a module, and `pyflame run --nproc 1 --help` shows"),
+    (["run", "--threads", "2", "--nonsense", "train.py"], "pyflame run: not understood: '--nonsense'; hint: `pyflame run --nproc 1 --help` shows"),
+    (["train", "mlp", "--data"], "pyflame train: --data: there is no value; got none; expected one; hint"),
+    (["train", "mlp", "--data", "t.csv", "--nonsense"], "pyflame train: not understood: '--nonsense'; hint: `pyflame train mlp --help` shows"),
+    (["train", "mlp", "--task", "x"], "pyflame train: --task: there is no such choice; got 'x'; expected regression, classification; hint"),
+    (["train", "mlp", "--validation_share", "x"], "pyflame train: --validation_share: not a share; got 'x'; expected a number from 0 to 1; hint"),
+    (["train", "mlp", "--hidden_sizes", "a,b"], "pyflame train: --hidden_sizes: not widths of layers; got 'a,b'; expected whole numbers with commas between them, such as 32,16; hint"),
     (["profile", "--step", "5", "train.py"], "not understood: '--step'; hint: did you mean --steps? `pyflame profile --help` shows"),
     (["debug", "run", "--pois", "train.py"], "not understood: '--pois'; hint: did you mean --poison? `pyflame debug run --help` shows"),
 ])

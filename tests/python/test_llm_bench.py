@@ -181,7 +181,7 @@ def test_wrong_files_of_lengths(capsys, folder, tmp_path, text, message):
 
 @pytest.mark.parametrize("words, message", [
     (["--input_std", "3"], "--input_std belongs to --length_distribution normal or lognormal"), (["--range_ratio", "1"], "--range_ratio is out of range; got 1"),
-    (["--length_distribution", "normal"], "--length_distribution normal needs a standard deviation"), (["--length_distribution", "zipf"], "invalid choice: 'zipf'"),
+    (["--length_distribution", "normal"], "--length_distribution normal needs a standard deviation"), (["--length_distribution", "zipf"], "--length_distribution: there is no such choice; got 'zipf'; expected"),
     (["--length_distribution", "normal", "--output_std", "-1"], "--output_std is out of range; got -1"),
     (["--length_distribution", "normal", "--output_std", "nan"], "--output_std is out of range; got nan"),
     (["--length_distribution", "normal", "--output_std", "2", "--range_ratio", "0.5"], "--range_ratio belongs to --length_distribution uniform; got it with normal"),
@@ -249,7 +249,7 @@ def test_the_cache_and_attention(capsys, folder, monkeypatch):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["m", "--latency", "--kv_cache_dtype", "int4"], "invalid choice: 'int4'"),
+        (["m", "--latency", "--kv_cache_dtype", "int4"], "--kv_cache_dtype: there is no such choice; got 'int4'; expected"),
         (["m", "--latency", "--kv_cache_gate", "much"], "--kv_cache_gate is out of range; got 'much'; expected off, or a number from 0 upwards"),
         (["m", "--serve", "--url", "x", "--kv_cache_dtype", "int8"], "--kv_cache_dtype belongs to a server that is started, not to --url"),
     ],

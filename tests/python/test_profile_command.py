@@ -117,7 +117,7 @@ def test_a_program_that_goes_to_another_folder(run, folder):
     r = run("profile", "--python", sys.executable, "--no-stacks", "--json", "d.json", "goes.py")
     (out,) = folder.glob("profile-goes-*")
     assert {path.name for path in out.iterdir()} == {"trace.json.gz", "report.txt", "report.html", "report.json"} and (folder / "d.json").exists()
-    assert r.stderr == f"pyflame: the page is in {out.name}/report.html\npyflame profile: {out.name}/trace.json.gz opens in ui.perfetto.dev\n", "few folders are not worth a word"
+    assert r.stderr.partition("\n")[2] == f"pyflame: the page is in {out.name}/report.html\npyflame profile: {out.name}/trace.json.gz opens in ui.perfetto.dev\n", "beside the line about steps: few folders are not worth a word"
     assert not list((folder / "sub").iterdir())
 
 
@@ -289,6 +289,35 @@ def test_an_interrupted_program_is_reported(program, folder):
     p.send_signal(signal.SIGINT)
     report, said = p.communicate(timeout=120)
     assert p.returncode == 130 and said.startswith("pyflame profile: interrupted; the report follows") and "slow_part" in report
+
+
+def test_a_recording_without_steps_says_why(run, folder):
+    """A step ends with an optimizer's step, which an inference loop has not."""
+    (folder / "infer.py").write_text("import pyflame as pf\n\nfor _ in range(3):\n    pf.ones(8).sum().item()\n")
+    said = run("profile", "--out", folder / "out", "--python", sys.executable, "--steps", 5, folder / "infer.py").stderr
+    assert "no step was seen, so --skip and --steps left nothing out: a step ends with an optimizer's step, and none came; what is recorded begins with the program; hint: --seconds" in said
+
+
+@pytest.mark.parametrize("skip, where", [(10, "begins with the program"), (4, "follows the last step")])
+def test_a_program_of_few_steps(run, folder, skip, where):
+    said = run("profile", "--out", folder / "out", "--python", sys.executable, "--skip", skip, folder / "train.py", 4, 0).stderr
+    assert f"no step was recorded by itself: 4 ran until the recording ended, and --skip leaves out the first {skip}; what is recorded {where}; hint: --skip 2" in said
+
+
+@pytest.mark.parametrize("command, sign", [("profile --out out --no-stacks", "\n== pyflame profile: ends.py ==\n"), ("explain", "\n== pyflame explain: ends.py ==\n"), ("debug run", "no access outside of a buffer was found")])
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_program_that_ends_by_os_exit_is_reported(run, folder, command, sign, forks):
+    (folder / "ends.py").write_text("import os, pyflame as pf\n" + "if (child := os.fork()) == 0:\n    os._exit(4)\nassert os.waitpid(child, 0)[1] == 4 << 8\n" * forks
+                                    + "print(pf.ones(3).sum().item(), flush=True)\nos._exit(3)\n")  # fmt: skip
+    r = run(*command.split(), "--python", sys.executable, "ends.py", code=3)
+    assert r.stdout.startswith("3.0\n") and (r.stdout + r.stderr).count(sign) == 1
+
+
+@pytest.mark.parametrize("command", ["profile", "explain", "tune", "optimize", "debug run", "run --nproc 1"])
+def test_a_program_on_the_standard_input_is_refused(run, folder, command):
+    said = run(*command.split(), "--python", sys.executable, "-", input="print('it ran')\n", code=None)
+    assert said.returncode in (1, 2) and "a program is read from a file, not from the standard input" in said.stderr and "got -; expected" in said.stderr
+    assert said.stderr.count("\n") == 1 and said.stdout == "" and [p.name for p in folder.iterdir()] == ["train.py"]
 
 
 @pytest.mark.parametrize("text", ["def broken(:\n", "def step():\n    raise RuntimeError('the data is missing')\n\nstep()\n"], ids=["syntax", "raises"])

@@ -148,8 +148,8 @@ def test_command_lines_that_do_not_fit(table, tmp_path, capsys):
     for code, words, message in (
         (2, ["vgg"], "there is no model 'vgg'; expected mlp, cnn, resnet, gpt, or the path of a Python file"),
         (2, ["mlp"], "mlp needs --data"),
-        (2, ["mlp", "--data", table, "--validation_share", 2], "got 2; expected a number from 0 to 1"),
-        (2, ["mlp", "--data", table, "--data_fraction", -1], "got -1; expected a number from 0 to 1"),
+        (2, ["mlp", "--data", table, "--validation_share", 2], "got '2'; expected a number from 0 to 1"),
+        (2, ["mlp", "--data", table, "--data_fraction", -1], "got '-1'; expected a number from 0 to 1"),
         (1, ["nothing.py"], "no such file; got 'nothing.py'; expected a script, or one of mlp, cnn, resnet and gpt"),
         (1, ["mlp", "--data", "nothing.csv"], "no such file; got 'nothing.csv'"),
         (1, ["mlp", "--data", table, "--target", "d"], "there is no column 'd' in"),

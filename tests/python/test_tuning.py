@@ -529,7 +529,10 @@ def test_what_was_not_decided_is_forgotten_and_earlier_winners_stay(sessions, fi
     from pyflame.tuning.__main__ import Compared
 
     assert sessions(Compared("undecided", Comparison("without", "with", 1.0, 0.02, 24.0, True))) == EARLIER
-    assert "nothing of this session is used" in capsys.readouterr().err
+    told, _, result = capsys.readouterr().err.partition("\n")
+    assert told == ("pyflame tune: now the whole program runs without and with what was found, 6 times, or up to 18 where the times differ too much; the budget was for the measurements, and each run has 60 s; "
+                    "Ctrl-C ends the comparison and keeps what was measured, and --compare 0 leaves it out")  # fmt: skip
+    assert "nothing of this session is used" in result
     assert _searches(file) == [("p", 10)]
 
 
@@ -892,6 +895,18 @@ def test_export_of_aiters_table(tmp_path, monkeypatch):
     monkeypatch.setattr(exchange, "_gpu", lambda: None)
     lines, said, _ = exported(tmp_path, monkeypatch, "aiter")
     assert lines[1].startswith(",,512,1024") and "no AMD GPU is here, so the columns gfx and cu_num are empty" in said
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--export", "csv=x"], "no such export; got 'csv=x'; expected tunableop=FILE, "),
+    (["--export", "tunableop=none/x"], "the file of --export cannot be written; got 'none/x'; expected a file in a folder that exists and can be written"),
+    (["--export", "tunableop=x", "--validators", "none"], "the file of --validators does not exist; got 'none'; expected a file with lines about versions")])
+def test_exports_that_cannot_be_written(tmp_path, words, message):
+    """They are refused before anything is measured."""
+    (tmp_path / "program.py").write_text("raise RuntimeError('the program ran')\n")
+    for more in ([], ["--", "program.py"]):
+        ran = tune(tmp_path, *words, *more)
+        assert ran.returncode == 1 and ran.stderr.startswith("pyflame tune: " + message) and ran.stderr.count("\n") == 1, ran.stderr
 
 
 def test_an_import_on_a_device_without_the_library(tmp_path):

@@ -1,11 +1,12 @@
 """`pyflame debug run`: runs a program with the debug allocator."""
 import argparse
-import importlib.util
 import json
 import os
 import sys
 
+from .._command_help import Parser, program_of
 from .._entry import command
+from ..profiler import run
 from . import vendor
 
 FOUND = 4  # exit code: an access was found
@@ -16,7 +17,7 @@ def _say(text):
 
 
 def _arguments():
-    p = argparse.ArgumentParser(prog="pyflame debug run", add_help=False)
+    p = Parser(prog="pyflame debug run", add_help=False)
     for flag in ("--guards", "--poison", "--sync", "--no-agent"):
         p.add_argument(flag, action="store_true")
     p.add_argument("--sanitizer", choices=vendor.CHECKS)
@@ -24,22 +25,8 @@ def _arguments():
     p.add_argument("--json", type=os.path.abspath)  # the program may go to another folder
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
-    if args.program[:1] == ["--"]:
-        del args.program[0]
+    args.program = program_of(args)
     return args
-
-
-def _program(args):
-    """(file, arguments); a text if there is none."""
-    if args.module:
-        sys.path.insert(0, os.getcwd())
-        try:
-            spec = importlib.util.find_spec(args.module)
-        except (ModuleNotFoundError, ValueError):
-            spec = None
-        return (None, args.program) if spec else f"there is no such module; got {args.module!r}; expected a module that Python finds from this folder"
-    file = args.program[0]
-    return (file, args.program[1:]) if os.path.isfile(file) else f"there is no such file; got {file!r}; expected a Python program"
 
 
 def _under_sanitizer(args):
@@ -71,13 +58,14 @@ def _write_document(args, guards, poison, first, code):
 @command()
 def main():
     args = _arguments()
-    found = _program(args)
-    if not isinstance(found, str) and args.json and not os.path.isdir(os.path.dirname(args.json)):
-        found = f"the folder of --json does not exist; got {args.json!r}; expected a path in a folder that exists"
-    if isinstance(found, str):
-        _say(found)
+    try:
+        file, module, arguments = run.find_program(args)
+    except run.NoProgram as e:
+        _say(e)
         return 1
-    file, arguments = found
+    if args.json and not os.path.isdir(os.path.dirname(args.json)):
+        _say(f"the folder of --json does not exist; got {args.json!r}; expected a path in a folder that exists")
+        return 1
     if args.sanitizer:
         return _under_sanitizer(args)
     every = not (args.guards or args.poison or args.sync)
@@ -89,24 +77,26 @@ def main():
     os.environ["PYFLAME_DEBUG_ALLOCATOR"] = "1" if every else "0"  # for processes that the program starts
     os.environ.setdefault("PYFLAME_WINDOW", "1")  # each op is a step of its own
     from .. import _C
-    from ..profiler import run
 
     _C._set_window(int(os.environ["PYFLAME_WINDOW"]))
     _C._configure_debug_memory(guards, poison, True)
-    code = run.run_program(file, args.module, arguments)
-    try:
-        _C.synchronize()
-    except Exception as e:
-        _say(f"the end of the program: {e}")
-        code = code or 1
-    first = _C._first_wrong_access()
-    if first:
-        _say("the first wrong access:\n" + first)
-        code = FOUND
-    else:
-        looked = [text for on, text in ((guards, "no access outside of a buffer was found"), (poison, "no read of memory that nothing has written was found")) if on]
-        _say("; ".join(looked or ["the program came to its end, step by step"]))
-    return _write_document(args, guards, poison, first, code) if args.json else code
+
+    def finish(code):
+        try:
+            _C.synchronize()
+        except Exception as e:
+            _say(f"the end of the program: {e}")
+            code = code or 1
+        first = _C._first_wrong_access()
+        if first:
+            _say("the first wrong access:\n" + first)
+            code = FOUND
+        else:
+            looked = [text for on, text in ((guards, "no access outside of a buffer was found"), (poison, "no read of memory that nothing has written was found")) if on]
+            _say("; ".join(looked or ["the program came to its end, step by step"]))
+        return _write_document(args, guards, poison, first, code) if args.json else code
+
+    return run.run_and_report(file, module, arguments, finish)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """`pyflame explain`: runs a program, and says how it was computed."""
 import argparse
-import importlib.util
 import json
 import os
 import pathlib
 import sys
 
+from .._command_help import Parser, program_of
 from .._entry import command, print_report
 from ..profiler import run
 
@@ -19,15 +19,14 @@ class _Refused(Exception):
 
 
 def _arguments():
-    p = argparse.ArgumentParser(prog="pyflame explain", add_help=False)
+    p = Parser(prog="pyflame explain", add_help=False)
     for name in ("--out", "--html", "--json", "--kernels", "--module"):
         p.add_argument(name)
     p.add_argument("--no-times", action="store_true")
     p.add_argument("--measure", action="store_true")
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
-    if args.program[:1] == ["--"]:
-        del args.program[0]
+    args.program = program_of(args)
     return args
 
 
@@ -123,21 +122,13 @@ class _Kernels:
 
 def _check_program(args):
     """The file, and its arguments."""
-    if args.module:
-        sys.path.insert(0, os.getcwd())
-        try:
-            spec = importlib.util.find_spec(args.module)
-        except (ModuleNotFoundError, ValueError):  # of a package that is not there; of a name with dots alone
-            spec = None
-        if spec is None:
-            raise _Refused(f"there is no such module; got {args.module!r}; expected a module that Python finds from this folder")
-        return None, args.program
-    file = args.program[0]
-    if not os.path.isfile(file):
-        raise _Refused(f"there is no such file; got {file!r}; expected a Python program")
-    if run.framework_of(file) == "torch":
+    try:
+        file, _, arguments = run.find_program(args)
+    except run.NoProgram as e:
+        raise _Refused(str(e)) from None
+    if file and run.framework_of(file) == "torch":
         raise _Refused(f"the program uses PyTorch; got {file}; expected a program of PyFlame; hint: pyflame profile {file} profiles it with PyTorch, and pyflame explain -m pyflame.torch {file} runs it with PyFlame")
-    return file, args.program[1:]
+    return file, arguments
 
 
 @command()
@@ -156,11 +147,14 @@ def main():
     if wrong:
         _say(wrong)
     explanation = _Explanation(not args.no_times)
-    code = run.run_program(file, args.module, arguments)
-    failed = _report(explanation.end(args.measure), args, args.module or os.path.basename(file))
-    if kernels:
-        kernels.tell()
-    return code or failed
+
+    def finish(code):
+        failed = _report(explanation.end(args.measure), args, args.module or os.path.basename(file))
+        if kernels:
+            kernels.tell()
+        return code or failed
+
+    return run.run_and_report(file, args.module, arguments, finish)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
 """`pyflame bench`: measures problems by name, functions of programs, and lists of products; compares records and programs."""
-import argparse
 import inspect
 import json
 import os
@@ -11,6 +10,7 @@ import time
 
 import pyflame as pf
 
+from .._command_help import Parser
 from .._entry import command
 from ..distributed.bench import main as measure_collectives
 from ..distributed._environment import place_of_process
@@ -21,6 +21,7 @@ from .compare import compare, compare_functions
 from .measure import bench
 from .records import Records, add_options, of_options
 
+_SHOWN = 8  # names of records in a message
 REJECTED = 3  # exit code: a figure was not accepted
 
 
@@ -216,15 +217,31 @@ def _kept_comparison(a, b, result, sides, args):
     return results.Result(name, first.device if first.device == second.device else f"{first.device} and {second.device}", "comparison", figures, str(result), [], first.environment, time.time())
 
 
+def _no_records(name, records):
+    """What is said where nothing is listed: which names there are, the newest first."""
+    names = list(dict.fromkeys(m.name for m in reversed(records.find())))
+    if not names:
+        return f"there are no records yet; got the folder {str(records.folder)!r}; hint: pyflame bench gemm makes some, and --records names another folder"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"there is no record of this name; got {name!r}; expected {', '.join(map(repr, names[:_SHOWN]))}{more}, or a pattern such as 'gemm*'; hint: pyflame bench list shows all"
+
+
 def _list(args):
-    for m in Records(args.records).find(args.what[1] if len(args.what) > 1 else None):
+    name, *others = args.what[1:] or [None]
+    if others:
+        raise ValueError(f"list takes one name; got {' '.join(args.what[1:])}; expected a name, or a pattern in quotes such as 'gemm*'")
+    records = Records(args.records)
+    found = records.find(name)
+    for m in found:
         print(json.dumps(m.to_dict()) if args.json else _fitted(m))
-    return 0
+    if not found:
+        _fail(_no_records(name, records))
+    return 0 if found or name is None else 1
 
 
 @command((ValueError, RuntimeError, OSError, ImportError), lambda error, *_: _fail(error))
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="pyflame bench", description=__doc__)
+    parser = Parser(prog="pyflame bench", description=__doc__)
     parser.add_argument("what", nargs="+")
     parser.add_argument("--device")
     parser.add_argument("--problems")

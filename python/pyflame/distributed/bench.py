@@ -15,6 +15,7 @@ import pyflame.distributed as dist
 from pyflame.benchmarking import results
 from pyflame.benchmarking.records import add_options, of_options
 
+from .._command_help import Parser
 from .._entry import command
 
 _NAMES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall")
@@ -132,7 +133,7 @@ def _measure_queued(call, out, reset, want, repeat):
 
 @command()
 def main(words=None):
-    p = argparse.ArgumentParser(prog="pyflame.distributed.bench", description="Times of collectives, in the columns of rccl-tests.")
+    p = Parser(prog="python -m pyflame.distributed.bench", description="Times of collectives, in the columns of rccl-tests.")
     p.add_argument("--collective", choices=_NAMES, action="append", help="which ones; repeatable (default: all)")
     p.add_argument("-b", "--minbytes", type=_bytes, default=1 << 10)
     p.add_argument("-e", "--maxbytes", type=_bytes, default=64 << 20)

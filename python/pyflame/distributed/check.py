@@ -4,7 +4,6 @@ Each two ranks send each other a pattern that both can compute, and compare ever
 faulty peer-to-peer transfers between GPUs do, is named with its ranks; a rank that does not answer is named after the timeout. latency: half of the median round trip of 8 bytes, in
 microseconds. bandwidth: bytes of a message by half of the median round trip of it, in GB/s (10^9 bytes). Exit code 1 if anything is wrong.
 """
-import argparse
 import json
 import sys
 import time
@@ -12,6 +11,7 @@ import time
 import pyflame as pf
 import pyflame.distributed as dist
 
+from .._command_help import Parser
 from .._entry import command
 from ._state import resolved
 
@@ -115,7 +115,7 @@ def _launch(args):
 
 @command()
 def main(words=None):
-    p = argparse.ArgumentParser(prog="pyflame.distributed.check", description="Checks the paths between processes.")
+    p = Parser(prog="python -m pyflame.distributed.check", description="Checks the paths between processes.")
     p.add_argument("--bytes", type=int, default=1 << 20, help="of a message")
     p.add_argument("--repeat", type=int, default=20, help="round trips that are timed")
     p.add_argument("--device", default="cpu", help="cpu, cuda, rocm, or gpu: the one of the last two that is there")

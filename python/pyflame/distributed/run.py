@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-from .._command_help import HelpFormatter, Parser, examples
+from .._command_help import HelpFormatter, Parser, examples, program_of
 from .._entry import end_in_order
 from . import _binding, _state
 from ._rendezvous import Gone, Rendezvous, free_port
@@ -47,8 +47,7 @@ def _parser():
     p.add_argument("-m", "--module", action="store_true", help="the program is the name of a module")
     p.add_argument("--no-prefix", action="store_true", help="leave the output as it is, without [rank] before each line")
     p.add_argument("--python", default=sys.executable, help="the interpreter")
-    p.add_argument("script", help="the program")
-    p.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    p.add_argument("program", nargs=argparse.REMAINDER, metavar="script [argument ...]", help="the program, and its arguments")
     return p
 
 
@@ -371,14 +370,19 @@ def _checked(parser, args):
     if not args.rdzv_timeout > 0:
         parser.error(f"--rdzv-timeout: out of range; got {args.rdzv_timeout:g}; expected more than 0")
     endpoint = _endpoint(parser, args)
+    if args.script == "-":
+        parser.error("a program is read from a file, not from the standard input, which one process alone could read; got -; expected the file of a Python program")
     if not args.module and not os.path.exists(args.script):
         parser.error(f"there is no such program; got {args.script}; expected the file of a Python program; hint: -m for a module")
+    if args.module and args.arguments[:1] == ["--"]:  # behind the file of a program it belongs to the program
+        del args.arguments[0]
     return endpoint
 
 
 def main(words=None):
     parser = _parser()
     args = parser.parse_args(words)
+    args.script, *args.arguments = program_of(args) or parser.error("there is no program; got no file and no module; expected the file of a Python program; hint: -m for a module")
     n = _processes(parser, args.nproc)
     endpoint, console = _checked(parser, args), _Console(not args.no_prefix)
     try:

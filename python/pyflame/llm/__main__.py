@@ -1,5 +1,4 @@
 """`pyflame generate --model` and `pyflame chat`, whose command lines the program checks first."""
-import argparse
 import contextlib
 import json
 import sys
@@ -7,6 +6,7 @@ import time
 from functools import partial
 
 import pyflame as pf
+from pyflame._command_help import Parser
 from pyflame._entry import command
 from pyflame.llm import Grammar, SpeculativeConfig, _attention_backend, _kv_cache_gate, _loading
 from pyflame.llm._errors import EngineDead
@@ -15,7 +15,7 @@ from pyflame.llm._speculation import draft_model
 
 
 def _arguments(words):
-    parser = argparse.ArgumentParser(prog="python -m pyflame.llm", allow_abbrev=False)
+    parser = Parser(prog=" ".join(["pyflame", *words[:1]]), allow_abbrev=False)
     parser.add_argument("command", choices=("generate", "chat"))
     parser.add_argument("--model", required=True)
     parser.add_argument("--prompt", default="\n")

@@ -1,5 +1,4 @@
 """`pyflame embed`: embeddings of texts, one JSON object in a line for each, or the cosines between them."""
-import argparse
 import json
 import os
 import sys
@@ -8,12 +7,13 @@ import numpy as np
 
 import pyflame as pf
 
+from .._command_help import Parser
 from .._entry import command
 from .embedding import POOLINGS, PoolerConfig, load_embedding
 
 
 def _arguments(words):
-    p = argparse.ArgumentParser(prog="pyflame embed", allow_abbrev=False)
+    p = Parser(prog="pyflame embed", allow_abbrev=False)
     p.add_argument("--file")
     p.add_argument("--pooling", choices=POOLINGS)
     p.add_argument("--raw", action="store_true")

@@ -1,16 +1,16 @@
 """`pyflame fit` and `pyflame memory monitor`."""
-import argparse
 import json
 import sys
 
 import pyflame as pf
 
+from .._command_help import Parser
 from .._entry import command
 from . import _architecture, _fit, _watch
 
 
 def _arguments(words):
-    parser = argparse.ArgumentParser(prog="pyflame", description=__doc__)
+    parser = Parser(prog="pyflame", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     fit = commands.add_parser("fit")
     fit.add_argument("model")
@@ -24,7 +24,7 @@ def _arguments(words):
     fit.add_argument("--for", dest="kind", default="both")
     fit.add_argument("--checkpointing", action="store_true")
     fit.add_argument("--json", action="store_true")
-    monitor = commands.add_parser("monitor")
+    monitor = commands.add_parser("monitor", prog="pyflame memory monitor")
     monitor.add_argument("--interval", type=float, default=1.0)
     monitor.add_argument("--count", type=int, default=0)
     monitor.add_argument("--json", action="store_true")

@@ -1,5 +1,4 @@
 """What `pyflame run` does: loads a model, calls it, prints shapes, times and where nodes ran. Also: python -m pyflame.onnx.run MODEL."""
-import argparse
 import json
 import statistics
 import sys
@@ -9,6 +8,7 @@ import numpy as np
 
 import pyflame as pf
 
+from .._command_help import Parser
 from .._entry import command
 from .model import load
 from .values import NUMBERS, numpy_dtype, to_array, to_tensor
@@ -111,7 +111,7 @@ def _text(result):
 
 @command()
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="pyflame run", description=__doc__)
+    parser = Parser(prog="pyflame run", description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--input", action="append", default=[])
     parser.add_argument("--shape", action="append", default=[])

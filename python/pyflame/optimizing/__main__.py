@@ -6,8 +6,9 @@ import os
 import shutil
 import sys
 
+from .._command_help import Parser, program_of
 from .._entry import command
-from ..profiler.run import framework_of, misplaced
+from ..profiler.run import NoProgram, find_program, framework_of, misplaced
 from ..tuning import watch
 from ..tuning.__main__ import seconds
 from . import candidates, page, suggestions
@@ -20,7 +21,7 @@ def _say(text=""):
 
 
 def _arguments():
-    p = argparse.ArgumentParser(prog="pyflame optimize", add_help=False)
+    p = Parser(prog="pyflame optimize", add_help=False)
     p.add_argument("--metric", default="step time")
     p.add_argument("--budget", type=seconds, default=1800.0)
     p.add_argument("--level", type=int, default=4)
@@ -36,24 +37,24 @@ def _arguments():
     p.add_argument("--pyflame", default=shutil.which("pyflame"))
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
-    if args.program[:1] == ["--"]:
-        del args.program[0]
+    args.program = program_of(args)
     return args
 
 
 def _program(args):
     """(file, module, arguments); Stopped if it cannot be run."""
-    if args.module:
-        return None, args.module, args.program
-    file = args.program[0]
-    if not os.path.isfile(file):
-        raise Stopped(f"there is no such file; got {file!r}; expected a Python program")
+    try:
+        file, module, arguments = find_program(args, here=False)
+    except NoProgram as e:
+        raise Stopped(str(e)) from None
+    if module:
+        return file, module, arguments
     if framework_of(file) == "torch":
         raise Stopped("this is a program of PyTorch, whose settings PyFlame does not change; hint: pyflame profile shows what limits it, and docs/from-pytorch.md how it runs with PyFlame")
-    wrong = misplaced(args, file, args.program[1:])
+    wrong = misplaced(args, file, arguments)
     if wrong:
         _say(wrong)
-    return file, None, args.program[1:]
+    return file, None, arguments
 
 
 def _alone(folder):

@@ -7,7 +7,9 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from typing import NamedTuple
 
+from .._command_help import Parser, program_of
 from .._entry import command, print_report
 from . import run
 
@@ -21,7 +23,7 @@ def _say(text):
 
 
 def _arguments():
-    p = argparse.ArgumentParser(prog="pyflame profile", add_help=False)
+    p = Parser(prog="pyflame profile", add_help=False)
     p.add_argument("--out")
     p.add_argument("--keep", type=int)
     p.add_argument("--skip", type=int, default=10)
@@ -33,8 +35,7 @@ def _arguments():
     p.add_argument("--pyflame", type=os.path.abspath, default=shutil.which("pyflame"))
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
-    if args.program[:1] == ["--"]:
-        del args.program[0]
+    args.program = program_of(args)
     return args
 
 
@@ -97,6 +98,12 @@ def _is_empty(document):
     return document["signals"]["own"] and not document["time"]["timeline"]
 
 
+class _Ended(NamedTuple):
+    stdout: str
+    stderr: str
+    returncode: int
+
+
 class _Report:
     """Of a recording, which may end long before the program does: its files are written then, and it is printed when the program has ended."""
 
@@ -105,8 +112,13 @@ class _Report:
         self._start = pathlib.Path.cwd()  # paths are relative to it, and the program may go to another folder
         self._text, self._lines, self.written, self.complete = None, [], False, True  # complete: the file of --json was written, if one was asked for
 
-    def _run(self, *options, **streams):
-        return subprocess.run([self._pyflame, "report", str(self._trace), *options], cwd=self._start, **streams)
+    def _words(self, *options):
+        return [self._pyflame, "report", str(self._trace), *options]
+
+    def _run_both(self, *options):
+        """Both at once, because each reads the whole trace."""
+        started = [subprocess.Popen(self._words(*words), cwd=self._start, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for words in options]
+        return [_Ended(*p.communicate(), p.returncode) for p in started]
 
     def write(self, lines, goes_on):
         """lines: what is worth saying of the machine. goes_on: whether the program still runs."""
@@ -114,8 +126,7 @@ class _Report:
         if self._pyflame is None:
             self.complete = self._json_file is None
             return
-        self._text = self._run("--html", str(self._folder / "report.html"), capture_output=True, text=True)
-        document = self._run("--json", capture_output=True, text=True)
+        self._text, document = self._run_both(["--html", str(self._folder / "report.html")], ["--json"])
         _write(self._start / self._folder / "report.txt", self._text.stdout)
         _write(self._start / self._folder / "report.json", document.stdout)
         if document.returncode == 0 and _is_empty(json.loads(document.stdout)):
@@ -136,7 +147,7 @@ class _Report:
         if self._text.stdout:
             print_report(heading if terminal else heading + self._text.stdout, _say, f"it is in {self._folder / 'report.txt'}")
         if self._text.stdout and terminal:  # as wide as the terminal, and in its colours
-            self._run(stdout=1, stderr=subprocess.DEVNULL)
+            subprocess.run(self._words(), cwd=self._start, stdout=1, stderr=subprocess.DEVNULL)
         for line in self._lines:
             _say(line)
         if self._text.stderr:
@@ -147,19 +158,15 @@ class _Report:
 @command()
 def main():
     args = _arguments()
-    file, arguments = (None, args.program) if args.module else (args.program[0], args.program[1:])
-    if file is not None and not os.path.isfile(file):
-        _say(f"there is no such file; got {file!r}; expected a Python program")
+    try:
+        file, module, arguments = run.find_program(args)
+    except run.NoProgram as e:
+        _say(e)
         return 1
     if args.json and not os.path.isdir(os.path.dirname(args.json)):
         _say(f"the folder of --json does not exist; got {args.json!r}; expected a path in a folder that exists")
         return 1
-    path = file
-    if args.module:
-        sys.path.insert(0, os.getcwd())
-        spec = importlib.util.find_spec(args.module)
-        path = spec.origin if spec is not None else ""
-    framework = run.framework_of(path)
+    framework = run.framework_of(file or importlib.util.find_spec(module).origin or "")
     try:
         recorder = (run.TorchRecorder if framework == "torch" else run.PyFlameRecorder)(stacks=not args.no_stacks)
     except ImportError as e:
@@ -169,7 +176,7 @@ def main():
     wrong = run.misplaced(args, file, arguments)
     if wrong:
         _say(wrong)
-    folder = pathlib.Path(args.out or f"profile-{pathlib.Path(args.module or file).stem}-{run.stamp()}")
+    folder = pathlib.Path(args.out or f"profile-{pathlib.Path(module or file).stem}-{run.stamp()}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -178,22 +185,26 @@ def main():
     trace, start = folder / _TRACE, pathlib.Path.cwd()
     report, runs = _Report(args.pyflame, trace, folder, args.json), True
     session = run.Session(recorder, os.path.abspath(trace), args.skip, args.steps, args.seconds, lambda lines: report.write(lines, runs))
+
+    def finish(code):
+        nonlocal runs
+        runs = False
+        if code == 130:
+            _say("interrupted; the report follows when what was recorded is computed, written and read")
+        session.finish()
+        if session.failure is not None:
+            _say(f"there is no report: {session.failure}")
+            return code or 1
+        if report.written:
+            report.show(module or os.path.basename(file))
+            if args.keep is not None:
+                _delete_old(start, folder, args.keep)
+            if not args.out:
+                _tell_of_many(start)
+        return code if report.complete else code or 1
+
     session.start()
-    code = run.run_program(file, args.module, arguments)
-    runs = False
-    if code == 130:
-        _say("interrupted; the report follows when what was recorded is computed")
-    session.finish()
-    if session.failure is not None:
-        _say(f"there is no report: {session.failure}")
-        return code or 1
-    if report.written:
-        report.show(args.module or os.path.basename(file))
-        if args.keep is not None:
-            _delete_old(start, folder, args.keep)
-        if not args.out:
-            _tell_of_many(start)
-    return code if report.complete else code or 1
+    return run.run_and_report(file, module, arguments, finish)
 
 
 if __name__ == "__main__":

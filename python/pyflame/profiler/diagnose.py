@@ -1,8 +1,8 @@
 """`pyflame diagnose PID`: what a running process is bound by, from watching it for some seconds. See process.py for how it is watched."""
-import argparse
 import json
 import sys
 
+from .._command_help import Parser
 from .._entry import command
 from ..benchmarking import gpu_metrics
 from .process import Watcher, python_stacks
@@ -127,7 +127,7 @@ def _show(document, stream):
 
 @command()
 def main():
-    p = argparse.ArgumentParser(prog="pyflame diagnose", add_help=False)
+    p = Parser(prog="pyflame diagnose", add_help=False)
     p.add_argument("pid", type=int)
     p.add_argument("--seconds", type=float, default=5)
     p.add_argument("--json", action="store_true")

@@ -2,12 +2,14 @@
 import atexit
 import contextlib
 import functools
+import importlib.util
 import os
 import re
 import runpy
 import sys
 import threading
 import time
+import traceback
 
 from .._entry import READER_LEFT, reader_left
 
@@ -23,6 +25,31 @@ def framework_of(path):
     except OSError:
         return "pyflame"
     return "torch" if _TORCH.search(text) and not _PYFLAME.search(text) else "pyflame"
+
+
+class NoProgram(Exception):
+    """Why there is no program to run, as a sentence."""
+
+
+def find_program(args, here=True):
+    """(file, module, arguments) of a command line, the first or the second of them None. here: the program runs in this process, so that the packages around a module are imported; in
+    another one, Python says itself that there is no such module. NoProgram."""
+    if args.module:
+        if here:
+            sys.path.insert(0, os.getcwd())
+            try:
+                spec = None if args.module.startswith(".") else importlib.util.find_spec(args.module)
+            except (ModuleNotFoundError, ValueError):  # of a package that is not there; of a name that ends with a dot
+                spec = None
+            if spec is None:
+                raise NoProgram(f"there is no such module; got {args.module!r}; expected a module that Python finds from this folder")
+        return None, args.module, args.program
+    file, *arguments = args.program
+    if file == "-":
+        raise NoProgram("a program is read from a file, not from the standard input; got -; expected FILE.py, or -m MODULE; hint: cat > program.py writes the standard input to a file")
+    if not os.path.isfile(file):
+        raise NoProgram(f"there is no such file; got {file!r}; expected a Python program")
+    return file, None, arguments
 
 
 def misplaced(args, file, arguments):
@@ -199,7 +226,17 @@ class Session:
             except OSError as e:
                 self.failure = e
             else:
-                self._report(lines)
+                self._report([*lines, *self._missing_steps()])
+
+    def _missing_steps(self):
+        """Why no step, or none of those that were asked for, is in the recording."""
+        if self._seen == 0:
+            return ["no step was seen, so --skip and --steps left nothing out: a step ends with an optimizer's step, and none came; what is recorded begins with the program; "
+                    "hint: --seconds bounds the recording; pf.profiler.profile() in the program records a region, and its step() ends steps of your own"]  # fmt: skip
+        if self.recorded == 0:
+            where = "begins with the program" if self._seen < self._skip else "follows the last step"
+            return [f"no step was recorded by itself: {self._seen} ran until the recording ended, and --skip leaves out the first {self._skip}; what is recorded {where}; hint: --skip {self._seen // 2}"]
+        return []
 
 
 @contextlib.contextmanager
@@ -227,9 +264,32 @@ def run_program(file, module, arguments):
     return code
 
 
-def _exit_code(file, module, arguments):
-    import traceback
+def run_and_report(file, module, arguments, report):
+    """Runs it, and returns what report(its exit code) does. A program that ends this process by os._exit() is reported there, before it ends."""
+    own, end_now = os.getpid(), os._exit
 
+    def end(status):
+        if os.getpid() == own:  # a forked process ends as it does in Python
+            os._exit = end_now
+            try:
+                status = report(status)
+            except BaseException:  # nothing catches it behind os._exit()
+                traceback.print_exc()
+                status = status or 1
+            for stream in (sys.__stdout__, sys.__stderr__):
+                with contextlib.suppress(OSError, ValueError, AttributeError):
+                    stream.flush()
+        end_now(status)
+
+    os._exit = end
+    try:
+        code = run_program(file, module, arguments)
+    finally:
+        os._exit = end_now
+    return report(code)
+
+
+def _exit_code(file, module, arguments):
     name = module or file
     try:
         with _arguments([name, *arguments], os.getcwd() if module else os.path.dirname(os.path.abspath(file))):
@@ -264,9 +324,7 @@ def as_program(file):
 def import_program(file):
     """The program as a module, so that what stands under `if __name__ == "__main__"` does not run. It has no arguments. ImportError where it fails or ends within the import; the
     traceback of what it raises is printed."""
-    import importlib.util
     import pathlib
-    import traceback
 
     spec = importlib.util.spec_from_file_location(pathlib.Path(file).stem, file)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 import runpy
 import sys
 import textwrap
@@ -172,10 +173,19 @@ def of_script(a, settings):
 
 
 def share(text):
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
     if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"got {text}; expected a number from 0 to 1")
+        raise argparse.ArgumentTypeError(f"not a share; got {text!r}; expected a number from 0 to 1")
     return value
+
+
+def widths(text):
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        raise argparse.ArgumentTypeError(f"not widths of layers; got {text!r}; expected whole numbers with commas between them, such as 32,16")
+    return [int(n) for n in text.split(",")]
 
 
 def parse(argv):
@@ -192,7 +202,7 @@ def parse(argv):
     option("data", help="CSV with a line of names, or npz with arrays x (samples first) and y; needed by built-in models")
     option("target", help="the CSV's column that is predicted; the last one unless given")
     option("task", choices=("regression", "classification"), help="what y is; mlp: regression, others: classification, unless given")
-    option("hidden_sizes", type=lambda text: [int(n) for n in text.split(",")], default=[128, 64], help="mlp: widths of the hidden layers, such as 32,16")
+    option("hidden_sizes", type=widths, default=[128, 64], help="mlp: widths of the hidden layers, such as 32,16")
     option("depth", type=int, choices=(18, 34, 50), default=18, help="resnet: its depth")
     option("validation_share", type=share, default=0.1, help="share of the samples, chosen by the seed, that is not trained on; 0: none")
     option("data_fraction", type=share, default=1.0, help="share of the training samples that is used, at least one sample")

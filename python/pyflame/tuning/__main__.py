@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass
 
 from .. import _C
+from .._command_help import Parser, program_of
 from .._entry import command, end_in_order
 from ..benchmarking.compare import Comparison, bootstrap
 from . import exchange, imports, watch
@@ -46,7 +47,7 @@ def names_of_entries(text):
 
 
 def _arguments():
-    p = argparse.ArgumentParser(prog="pyflame tune", add_help=False)
+    p = Parser(prog="pyflame tune", add_help=False)
     p.add_argument("--budget", type=seconds, default=60.0)
     p.add_argument("--compare", type=int, default=3)
     p.add_argument("--idle", type=seconds, default=20.0)
@@ -64,8 +65,7 @@ def _arguments():
     p.add_argument("--module")
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
-    if args.program[:1] == ["--"]:
-        del args.program[0]
+    args.program = program_of(args)
     return args
 
 
@@ -280,7 +280,10 @@ def _tune(words, args, folder, held=()):
 
 
 def _keep_or_revert(words, args, folder, path, before, since, held=()):
-    result = _compare(words, folder, args.compare, max(60.0, args.budget), held)
+    limit, runs = max(60.0, args.budget), 2 * args.compare
+    _say(f"now the whole program runs without and with what was found, {runs} times, or up to {MOST_ROUNDS * runs} where the times differ too much; the budget was for the measurements, and each run has "
+         f"{limit:.0f} s; Ctrl-C ends the comparison and keeps what was measured, and --compare 0 leaves it out")  # fmt: skip
+    result = _compare(words, folder, args.compare, limit, held)
     if result.outcome == "not compared":
         _say(f"the whole program was not compared: {result.why}; the measurements are kept")
         return 0
@@ -309,6 +312,9 @@ def main():
     if args.list:
         print(document() if args.json else table(most=1000))
         return 0
+    if why := args.export and exchange.wrong(args.export, args.validators):
+        _say(why)
+        return 1
     if args.export and not args.problems and not args.imported and not args.program and not args.module:
         return exchange.write(args.export, args.validators, _say)
     if args.problems or args.imported:
@@ -319,12 +325,13 @@ def main():
         module, file = "pyflame.tuning.products", None
         arguments = [*(["--problems", args.problems] if args.problems else []), *(word for path in args.imported for word in ("--import", path)), "--device", args.device]
     else:
-        module, file, arguments = args.module, None if args.module else args.program[0], args.program if args.module else args.program[1:]
-        if file is not None and not os.path.isfile(file):
-            _say(f"there is no such file; got {file!r}; expected a Python program")
-            return 1
-        from ..profiler.run import framework_of
+        from ..profiler.run import NoProgram, find_program, framework_of
 
+        try:
+            file, module, arguments = find_program(args, here=False)
+        except NoProgram as e:
+            _say(e)
+            return 1
         if file is not None and framework_of(file) == "torch":
             _say("this is a program of PyTorch; hint: record its products with PYTORCH_TUNABLEOP_TUNING=0 PYTORCH_TUNABLEOP_RECORD_UNTUNED=1 and use "
                  "pyflame tune --problems tunableop_untuned0.csv --export tunableop=tunableop_results0.csv")

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+from .._command_help import Parser, program_of
 from ..profiler.run import run_program
 
 SKIPPED = 5  # steps before the first block; values that are kept are computed apart from the third run of a program on
@@ -79,7 +80,7 @@ def say_when_it_computes(say, compiled):
 
 
 def main():
-    p = argparse.ArgumentParser(add_help=False)
+    p = Parser(prog="python -m pyflame.tuning.child", add_help=False)
     p.add_argument("--report", required=True)
     p.add_argument("--observe")
     p.add_argument("--plan", action="store_true")
@@ -87,7 +88,7 @@ def main():
     p.add_argument("--module")
     p.add_argument("program", nargs=argparse.REMAINDER)
     args = p.parse_args()
-    program = args.program[1:] if args.program[:1] == ["--"] else args.program
+    program = program_of(args)
     file, arguments = (None, program) if args.module else (program[0], program[1:])
     import pyflame as pf
 

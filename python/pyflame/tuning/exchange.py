@@ -3,6 +3,7 @@
 TunableOp: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/cuda/tunable/README.md. hipBLASLt: UserDrivenTuningParser.cpp of its library. rocBLAS: the
 programmer's guide on rocblas-gemm-tune, and https://github.com/ROCm/rocm-libraries/issues/9985 on the numbers in its file. aiter:
 aiter/configs/bf16_tuned_gemm.csv. MIOpen: miopen.py."""
+import os
 import re
 from dataclasses import dataclass
 
@@ -203,15 +204,29 @@ def _file(kind, validators):
     return lines, "products", len(found) - sum(cannot.values()), notes, left | cannot
 
 
-def write(spec, validators, say):
-    """Writes KIND=FILE. Returns an exit code."""
+def wrong(spec, validators):
+    """Why --export and --validators cannot be followed, before anything is measured; None: they can."""
     kind, _, path = spec.partition("=")
     if kind not in KINDS or not path:
-        say(f"no such export; got {spec!r}; expected {', '.join(k + '=FILE' for k in KINDS)}")
-        return 1
+        return f"no such export; got {spec!r}; expected {', '.join(k + '=FILE' for k in KINDS)}"
+    if validators and not os.path.isfile(validators):
+        return f"the file of --validators does not exist; got {validators!r}; expected a file with lines about versions"
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        return f"the file of --export cannot be written; got {path!r}; expected a file in a folder that exists and can be written"
+    return None
+
+
+def write(spec, validators, say):
+    """Writes KIND=FILE, of which nothing is wrong(). Returns an exit code."""
+    kind, _, path = spec.partition("=")
     lines, what, count, notes, left = _file(kind, validators)
-    with open(path, "w", encoding="utf-8") as f:
-        f.writelines(line + "\n" for line in lines)
+    try:
+        with open(path, "w", encoding="utf-8") as f:
+            f.writelines(line + "\n" for line in lines)
+    except OSError as e:  # a full disk
+        say(f"the file of --export cannot be written: {e.strerror}; got {path!r}")
+        return 1
     say(f"{count} {what} are in {path}")
     for why, number in left.items():
         say(f"{number} {what} are not: those {why}")

@@ -1,7 +1,8 @@
 """Computes the products of a list, and products and convolutions that other software has tuned, so that they are measured: the program that `pyflame tune --problems FILE` and
 `--import FILE` tune."""
-import argparse
 import sys
+
+from .._command_help import Parser
 
 LEFT_OUT = "left out: "  # how a line of the output begins that names a row which is not measured
 
@@ -15,7 +16,7 @@ def _call(problem):
 
 
 def main():
-    p = argparse.ArgumentParser(prog="pyflame tune --problems", add_help=False)
+    p = Parser(prog="pyflame tune", add_help=False)
     p.add_argument("--problems")
     p.add_argument("--import", dest="imported", action="append", default=[])
     p.add_argument("--device", default="cpu")

@@ -34,10 +34,10 @@ constexpr int exit_code(Severity worst) {
   return worst == Severity::crit ? 5 : worst == Severity::high ? 4 : worst == Severity::med ? 3 : 0;
 }
 
-// A remedy, or a command. If it names AMD's software, it is not given for devices of other vendors.
+// A remedy, or a command. If it names AMD's software, it is not given for devices of other vendors; if it asks for Python's stacks, not where they are.
 struct Fix {
   std::string text;
-  bool amd_only = false;
+  bool amd_only = false, for_stacks = false;
   Fix() = default;
   Fix(const char* t) : text(t) {}             // NOLINT(google-explicit-constructor): a text is a remedy
   Fix(std::string t) : text(std::move(t)) {}  // NOLINT(google-explicit-constructor)
@@ -45,6 +45,11 @@ struct Fix {
 inline Fix on_amd(const char* text) {
   Fix fix(text);
   fix.amd_only = true;
+  return fix;
+}
+inline Fix for_stacks(const char* text) {
+  Fix fix(text);
+  fix.for_stacks = true;
   return fix;
 }
 
@@ -71,9 +76,9 @@ struct Finding {
   double gain = 0;     // without it, the program would be at most so many times as fast; 0: not known
 };
 
-// `what` is what was found, with its values. `amd`: the device is AMD's or not known.
-inline Finding make_finding(const RuleText& rule, std::string what, bool amd = true) {
-  const auto given = [amd](const Fix& fix) { return amd || !fix.amd_only; };
+// `what` is what was found, with its values. `amd`: the device is AMD's or not known. `stacks`: Python's stacks are known.
+inline Finding make_finding(const RuleText& rule, std::string what, bool amd = true, bool stacks = false) {
+  const auto given = [&](const Fix& fix) { return (amd || !fix.amd_only) && !(stacks && fix.for_stacks); };
   Finding f;
   f.id = rule.id;
   f.severity = rule.severity;

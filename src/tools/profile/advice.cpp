@@ -160,8 +160,9 @@ std::string waiting_text(const Facts& f, const std::string& of) {
                                  percent(works));
   if (f.gap("unknown") >= 0.5 * idle)
     return fmt::format("{}; the trace does not show what the CPU did then. Next: {}.", text,
-                       f.flag("has_ops") ? "record once with with_stack=True, which shows the Python functions"
-                                         : "record the calls and operators of the CPU, too");
+                       f.flag("python_stacks") ? "see the gaps below"
+                       : f.flag("has_ops")     ? "record once with with_stack=True, which shows the Python functions"
+                                               : "record the calls and operators of the CPU, too");
   if (reason == nullptr || f.gap(reason->code) < 0.3 * idle)
     return text + ". Next: find out what the program waits for (see the gaps below).";
   const std::string in = f.in(reason->code);
@@ -204,7 +205,8 @@ std::vector<Finding> make_advice(const json& document) {
                            rank_rules()})
     for (const TraceRule& r : rules)
       if (std::string what = r.find(facts); !what.empty())
-        all.push_back({make_finding(r.text, std::move(what), facts.amd()), r.share ? r.share(facts) : -1});
+        all.push_back({make_finding(r.text, std::move(what), facts.amd(), facts.flag("python_stacks")),
+                       r.share ? r.share(facts) : -1});
   order_by_share(all);
   std::vector<Finding> found;
   for (Advice& a : all) {

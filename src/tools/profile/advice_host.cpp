@@ -28,7 +28,7 @@ const TraceRule kHostRules[] = {
       .severity = Severity::high,
       .title = "Other code runs between the operators",
       .why = "The program computes in Python, reads files or sleeps; the operators wait.",
-      .fixes = {"Record once with with_stack=True to see which function it is.",
+      .fixes = {for_stacks("Record once with with_stack=True to see which function it is."),
                 "Move this code out of the step, into workers or another thread, or write it with operators."}},
      [](const Facts& f) -> std::string {
        if (f.gap("host_code") < 0.1) return "";

@@ -57,7 +57,8 @@ const TraceRule kOwnRules[] = {
       .title = "Other code runs while the device is idle",
       .why = "The program computes on the host, reads files or sleeps between steps.",
       .fixes = {"Move this code out of the step, into a loader's workers or another thread.",
-                "Record with with_stack=True to see which function it is."},
+                for_stacks("Record with with_stack=True, or with pyflame profile without --no-stacks, to see which "
+                           "function it is.")},
       .source = kOwn},
      [](const Facts& f) -> std::string {
        if (f.gap("host_code") + f.gap("unknown") < 0.1) return "";

@@ -171,7 +171,8 @@ const TraceRule kRules[] = {
       .severity = Severity::high,
       .title = "The device is idle for an unknown reason",
       .why = "Without events of the CPU the reason is not known: it may be data loading, Python, or another process.",
-      .fixes = {"If the trace has operators, record once with with_stack=True: it shows the Python functions.",
+      .fixes = {for_stacks(
+                    "If the trace has operators, record once with with_stack=True: it shows the Python functions."),
                 "Record PyTorch with ProfilerActivity.CPU and ProfilerActivity.CUDA.",
                 on_amd("Record other programs with rocprofv3 --sys-trace --output-format csv.")},
       .command = on_amd("rocprofv3 --sys-trace --output-format csv -- python your_script.py"),

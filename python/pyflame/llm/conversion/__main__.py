@@ -1,16 +1,16 @@
 """`pyflame convert`, whose command line the program checks first."""
-import argparse
 import json
 import sys
 
 import pyflame as pf
 
+from ..._command_help import Parser
 from ..._entry import command, end_in_order
 from . import TEXT, convert
 
 
 def _arguments(words):
-    p = argparse.ArgumentParser(prog="pyflame convert", allow_abbrev=False)
+    p = Parser(prog="pyflame convert", allow_abbrev=False)
     p.add_argument("--type")
     p.add_argument("--text")
     p.add_argument("--perplexity", action="store_true")

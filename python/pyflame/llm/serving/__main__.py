@@ -1,5 +1,4 @@
 """`pyflame serve MODEL`, whose command line the program checks first: loads the model, serves it, and ends in order at a signal."""
-import argparse
 import asyncio
 import contextlib
 import ipaddress
@@ -13,6 +12,7 @@ import ssl
 import sys
 
 import pyflame as pf
+from pyflame._command_help import Parser
 from pyflame._entry import command
 from pyflame.llm import EmbeddingModel, _kv_cache_gate, _loading
 from pyflame.llm.serving._log import Log
@@ -30,7 +30,7 @@ def _object(name, text):
 
 
 def _arguments(words):
-    p = argparse.ArgumentParser(prog="python -m pyflame.llm.serving", allow_abbrev=False)
+    p = Parser(prog="pyflame serve", allow_abbrev=False)
     p.add_argument("--model", required=True)
     p.add_argument("--host", default="127.0.0.1")
     p.add_argument("--port", type=int, default=8000)
