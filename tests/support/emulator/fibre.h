@@ -14,6 +14,7 @@ class Fibre {
 
   void resume();          // from the host's stack: go on with this fibre until it suspends
   static void suspend();  // from a fibre: back to the host's stack
+  static bool on_stack(const void* p);  // of the fibre that runs
   void restart();         // forget what is on the stack; the next resume() begins with `body`
 
  private:

@@ -20,6 +20,7 @@ struct Settings {
   uint64_t seed = 0;
   size_t memory = size_t{1} << 30;
   bool eager = false, log = false;
+  bool bounds = true;  // accesses of kernels that say which tensors they have are checked
   std::string keep;   // folder for the sources of what was compiled
   std::string codes;  // folder for what was compiled: the same text is compiled once
   std::string texts;  // folder for the sources of what would be compiled: no kernel is compiled or run
