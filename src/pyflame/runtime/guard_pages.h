@@ -27,8 +27,8 @@ struct Range {
 };
 size_t page();
 Range open(size_t inside, Band band);  // `inside`: bytes between the guards, a multiple of the page
-void close(const Range& r);               // no access is possible, and the memory is the system's
-void reuse(const Range& r);               // its addresses may be given again
+void close(const Range& r);            // no access is possible, and the memory is the system's
+void reuse(const Range& r);            // its addresses may be given again
 
 struct Trap {
   const char* address = nullptr;

@@ -93,8 +93,8 @@ EXPORT void* emulated_tensor(const char* name, void* data, unsigned long bytes, 
 }
 
 #if !defined(__SANITIZE_ADDRESS__)
-#define CHECK_ACCESSES(size)                                                                                         \
-  EXPORT void __asan_load##size##_noabort(uintptr_t p) { pyflame::emulator::check_access(p, size, false); }          \
+#define CHECK_ACCESSES(size)                                                                                \
+  EXPORT void __asan_load##size##_noabort(uintptr_t p) { pyflame::emulator::check_access(p, size, false); } \
   EXPORT void __asan_store##size##_noabort(uintptr_t p) { pyflame::emulator::check_access(p, size, true); }
 CHECK_ACCESSES(1)
 CHECK_ACCESSES(2)

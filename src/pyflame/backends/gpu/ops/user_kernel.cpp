@@ -42,8 +42,8 @@ class UserKernelRun final : public Executable {
       shaped_.push_back(mentions(name + "_shape") || mentions(name + "_rank"));
       if (!shaped_.back()) return;
       add(fmt::format("pf::View {}_view", name));
-      before += fmt::format(
-          "const pf::i64* const {0}_shape = {0}_view.shape;\nconst int {0}_rank = {0}_view.rank;\n", name);
+      before +=
+          fmt::format("const pf::i64* const {0}_shape = {0}_view.shape;\nconst int {0}_rank = {0}_view.rank;\n", name);
     };
     for (size_t i = 0; i < spec_.inputs.size(); ++i) tensor(spec_.inputs[i], node_.ins[i], "const ");
     for (size_t i = 0; i < spec_.outputs.size(); ++i) tensor(spec_.outputs[i], node_.outs[i], "");
