@@ -30,12 +30,18 @@ def _of_cpu():
     return PrecisionAdvice("cpu", _C.float32, _C.float32, None, {}, reasons)
 
 
+def _of_architecture(name):
+    """The first GPU of the table with this architecture, such as gfx942 or sm_90; None where there is none."""
+    wanted = name.strip().lower().partition(":")[0]  # features stand behind a colon: gfx942:sramecc+:xnack-
+    return next((p for p in _C._gpu_products() if p["architecture"] == wanted), None)
+
+
 def _product(device):
     from .memory import _cards
 
     name = str(device)
     if name.partition(":")[0] not in ("rocm", "cuda"):
-        return _cards.find(name)
+        return _of_architecture(name) or _cards.find(name, "advise", "an architecture such as gfx942, or a device such as cpu or rocm:0")
     info = _C.device_info(name)
     here = [p for p in _C._gpu_products() if p["architecture"] == info["architecture"].partition(":")[0]]
     exact = [p for p in here if p["name"] in info["name"] or info["name"] in p["name"]]

@@ -111,7 +111,8 @@ def get_autocast_dtype(device_type: str) -> dtype:
 
 def _check_half(op, dtype):
     if dtype not in (_C.float16, _C.bfloat16):
-        raise TypeError(f"{op}: not a half type; got {dtype}; expected float16 or bfloat16")
+        hint = "; hint: linear layers compute in 8-bit floats after pf.float8.convert_to_float8_training(model)" if "float8" in str(dtype) else ""
+        raise TypeError(f"{op}: not a half type; got {dtype}; expected float16 or bfloat16{hint}")
 
 
 def _set(kind, enabled, dtype):
@@ -369,8 +370,8 @@ grad_scaler = autocast_mode = sys.modules[__name__]  # PyTorch's files
 def advise(device=None):
     """Says which dtype to train and to run models in on a device, and why; print the result.
 
-    device: a device or its name ('cpu', 'rocm', 'cuda:1'; default the current one), or the name of a GPU that need not be here: 'MI300X', 'RX 7900 XTX'.
-    The result has training, inference, float8, rates (TFLOP/s of the data sheet, not measured) and reasons. ValueError for a GPU that is not in the table."""
+    device: a device or its name ('cpu', 'rocm', 'cuda:1'; default the current one), or a GPU that need not be here, by its name, 'MI300X' or 'RX 7900 XTX', or by
+    its architecture, 'gfx942' or 'sm_90', which stands for the first such GPU of the table. The result has training, inference, float8, rates (TFLOP/s of the data sheet, not measured) and reasons. ValueError for a GPU that is not in the table."""
     from ._precision_advice import advise as advice
 
     return advice(device)

@@ -41,6 +41,8 @@ def quantize(input, dtype, dim=None, amax=None):
     """Rounds a tensor to 8-bit floats with a scale: (codes, scale), where codes * scale is the rounded tensor.
 
     scale = amax / finfo(dtype).max, or 1 where amax is below 2**-100; codes = input * (1 / scale) in the dtype, limited to its finite numbers. NaN stays NaN.
+    Nothing is raised for numbers that are not finite. A NaN in the input makes its scale and all codes of that scale NaN. An infinity makes the scale
+    infinite, its own code NaN and the others 0. With amax=, an infinity becomes the largest number, and the other codes are as usual.
     input: of any shape, a floating dtype. dim: one scale for each row along this dim (kept with size 1); None: one for all, of shape [].
     amax: float32, the largest magnitude to provide for, in place of that of the input.
     codes: dtype, the shape of the input. scale: float32. TypeError for a dtype that is not float8."""
@@ -53,7 +55,8 @@ def quantize(input, dtype, dim=None, amax=None):
 
 def _largest(input, dim=None):
     size = input.abs()
-    return (size.amax() if dim is None else size.amax(dim, keepdim=True)).to(_C.float32)
+    largest = size.amax if input.numel() else size.sum  # of nothing: 0
+    return (largest() if dim is None else largest(dim, keepdim=True)).to(_C.float32)
 
 
 def _scale(amax, dtype):

@@ -77,6 +77,8 @@ def test_autocast_to_a_full_type_is_off_and_says_so(dtype):
 def test_errors_name_what_was_expected():
     with pytest.raises(TypeError, match="autocast: not a half type; got .*int64.*; expected float16 or bfloat16"):
         pf.autocast("cpu", dtype=pf.int64)
+    with pytest.raises(TypeError, match="autocast: not a half type; got .*float8_e4m3fn.*hint: .*pf.float8.convert_to_float8_training"):
+        pf.autocast(dtype=pf.float8_e4m3fn)
     with pytest.raises(ValueError, match="growth_factor is out of range; got 1.0; expected a number above 1"):
         pf.amp.GradScaler(growth_factor=1.0)
     with pytest.raises(RuntimeError, match="update: no step was taken"):

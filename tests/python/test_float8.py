@@ -226,6 +226,25 @@ def test_quantize():
             call()
 
 
+def test_an_empty_tensor_has_no_codes():
+    codes, scale = pf.float8.quantize(pf.zeros(0), pf.float8_e4m3fn)
+    assert codes.shape == (0,) and codes.dtype == pf.float8_e4m3fn and scale.shape == () and scale.item() == 1.0
+    assert pf.float8.dequantize(codes, scale).shape == (0,)
+    for shape, dim, scales in (((3, 0), 1, (3, 1)), ((3, 0), -1, (3, 1)), ((0, 4), 1, (0, 1)), ((0, 4), 0, (1, 4))):
+        codes, scale = pf.float8.quantize(pf.zeros(shape), pf.float8_e5m2, dim=dim)
+        assert codes.shape == shape and scale.shape == scales and scale.dtype == pf.float32 and (scale == 1).all()
+
+
+@pytest.mark.parametrize("bad, rest", [(float("inf"), 0.0), (float("nan"), float("nan"))])
+def test_what_is_not_finite_spoils_the_codes_of_its_scale(bad, rest):
+    x = pf.tensor([[1.0, bad], [1.0, 2.0]])
+    codes, scale = pf.float8.quantize(x, pf.float8_e4m3fn, dim=1)
+    np.testing.assert_array_equal(codes.float().numpy(), [[rest, float("nan")], [224.0, 448.0]])
+    np.testing.assert_array_equal(scale[0].numpy(), [bad])
+    limited = pf.float8.quantize(x, pf.float8_e4m3fn, amax=pf.tensor(2.0))[0]
+    np.testing.assert_array_equal(limited.float().numpy(), [[224.0, 448.0 if bad == float("inf") else bad], [224.0, 448.0]])
+
+
 def test_formats_of_a_cpu():
     assert pf.float8.formats() == (pf.float8_e4m3fn, pf.float8_e5m2) == pf.float8.formats("cpu")
 

@@ -135,6 +135,15 @@ def test_check_finds_a_wrong_kernel():
 
 
 @needs_gpu
+def test_vectors_constants_and_shared_memory_are_no_accesses_outside():
+    k = pf.kernel("PF_SHARED float s[64]; const int table[] = {3, 1, 2, 0}; float own[8]; for (int j = 0; j < 8; ++j) own[j] = x[j * x_shape[0] / 8];"
+                  "s[pf::thread()] = own[table[i % 4]]; const float other = pf::from_lane(own[1], 0); pf::barrier();"
+                  "if (i < 16) pf::store_vec(out + 4 * i, pf::load_vec<4>(x + 4 * i)); if (i == 0) out[0] = s[63 - i] + 0 * other;", "inside", inputs="x", threads=64, grid=1)
+    x = pf.arange(64.0, device=GPU)
+    assert k(x).tolist() == [0.0, *range(1, 64)]
+
+
+@needs_gpu
 def test_empty_tensors_launch_nothing():
     assert saxpy()(there([]), there([]), a=1.0).shape == (0,)
 

@@ -22,6 +22,18 @@ def test_advice(name, training, float8, words):
 def test_a_name_that_is_not_in_the_table():
     with pytest.raises(ValueError, match="no such GPU in the table; got 'GTX 1'"):
         pf.amp.advise("GTX 1")
+    with pytest.raises(ValueError, match="^advise: no such GPU in the table; got 'banana'; expected a name such as MI300X, .*, or an architecture such as gfx942, or a device") as e:
+        pf.amp.advise("banana")
+    assert "bytes" not in str(e.value)
+    with pytest.raises(ValueError, match="^advise: the name of a GPU is empty"):
+        pf.amp.advise("")
+
+
+@pytest.mark.parametrize("name, training, float8", [("gfx942", pf.bfloat16, pf.float8_e4m3fnuz), ("GFX942:sramecc+:xnack-", pf.bfloat16, pf.float8_e4m3fnuz),
+                                                    ("gfx950", pf.bfloat16, pf.float8_e4m3fn), ("gfx1030", pf.float16, None), ("sm_90", pf.bfloat16, pf.float8_e4m3fn)])
+def test_an_architecture(name, training, float8):
+    advice = pf.amp.advise(name)
+    assert (advice.training, advice.float8 and advice.float8[0]) == (training, float8)
 
 
 def test_a_gpu_whose_rates_are_not_known():

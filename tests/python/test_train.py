@@ -245,6 +245,7 @@ def test_tensorboard(tmp_path):
     (dict(checkpoint_interval=0, out="x"), "Trainer: checkpoint_interval does not fit; got 0"),
     (dict(num_workers=-1), "Trainer: num_workers does not fit; got -1; expected an integer of 0 or more"),
     (dict(mixed_precision="half"), "Trainer: mixed_precision does not fit; got 'half'; expected True, False, 'bfloat16' or 'float16'"),
+    (dict(mixed_precision="float8"), "Trainer: mixed_precision does not fit; got 'float8'; .*; hint: pf.float8.convert_to_float8_training"),
     (dict(clip=0), "Trainer: clip does not fit; got 0; expected a number above 0, or None"),
     (dict(loss=None), "Trainer: there is no loss; got loss=None; expected a function of"),
     (dict(resume=True), "Trainer: there is no folder for the run; got out=None with resume, checkpoint_interval or tensorboard"),

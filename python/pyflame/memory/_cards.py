@@ -13,15 +13,15 @@ def _plain(name):
     return "".join(c for c in name.lower() if c.isalnum())
 
 
-def find(name):
-    """The GPU of the table with this name, or the first one with this part of a name: 'MI300X', 'rx 7900 xtx'. ValueError."""
+def find(name, op="memory", otherwise="bytes such as 24GiB"):
+    """The GPU of the table with this name, or the first one with this part of a name: 'MI300X', 'rx 7900 xtx'. ValueError, which says what else `op` takes."""
     wanted, cards = _plain(name), with_memory()
     if not wanted:
-        raise ValueError("memory: the name of a GPU is empty; expected one such as MI300X")
+        raise ValueError(f"{op}: the name of a GPU is empty; expected one such as MI300X")
     exact = [c for c in cards if _plain(c["name"]).endswith(wanted)]
     close = exact or [c for c in cards if wanted in _plain(c["name"])]
     if not close:
-        raise ValueError(f"memory: no such GPU in the table; got {name!r}; expected a name such as MI300X, 'RX 7900 XTX' or 'H100 PCIe', or bytes such as 24GiB")
+        raise ValueError(f"{op}: no such GPU in the table; got {name!r}; expected a name such as MI300X, 'RX 7900 XTX' or 'H100 PCIe', or {otherwise}")
     return close[0]
 
 

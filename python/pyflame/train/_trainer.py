@@ -99,7 +99,8 @@ class Trainer:
         self.log_interval, self.num_workers, self.seed = _count("log_interval", log_interval), _count("num_workers", num_workers, 0), _count("seed", seed, 0)
         names = {False: None, True: _C.bfloat16, "bfloat16": _C.bfloat16, "float16": _C.float16}
         if not isinstance(mixed_precision, (bool, str)) or mixed_precision not in names:
-            raise ValueError(f"Trainer: mixed_precision does not fit; got {mixed_precision!r}; expected True, False, 'bfloat16' or 'float16'")
+            hint = "; hint: pf.float8.convert_to_float8_training(model) before the Trainer, with mixed_precision=True" if "8" in str(mixed_precision) else ""
+            raise ValueError(f"Trainer: mixed_precision does not fit; got {mixed_precision!r}; expected True, False, 'bfloat16' or 'float16'{hint}")
         if out is None and (resume is True or checkpoint_interval or tensorboard):
             raise ValueError("Trainer: there is no folder for the run; got out=None with resume, checkpoint_interval or tensorboard; expected out=")
         if clip is not None and not clip > 0:

@@ -169,6 +169,7 @@ class _Table(ctypes.Structure):
     _fields_ = [("version", ctypes.c_uint32), ("count", ctypes.c_int32), ("ops", ctypes.POINTER(_Op)), ("error", ctypes.c_char_p)]
 
 
+_NO_FUNCTION = "no function for these dtypes"  # of the header's error
 _held = []  # libraries, which stay loaded because recorded work may call them
 
 
@@ -211,6 +212,10 @@ class Extension:
 
     def __repr__(self):
         return f"pyflame.extension({self.__name__}: {', '.join(self._ops)})"
+
+
+def _plain(scalars):
+    return [int(v) if isinstance(v, bool) else v for v in scalars.values()]
 
 
 def _parse(library, entry):
@@ -284,13 +289,27 @@ class ExtensionOp(UserOp):
             raise TypeError(f"{self.name}: arguments are missing; got no {', '.join(missing)}; expected {', '.join(self._parameters)}")
         return super().__call__(*(given[n] for n in self._inputs), **{n: given[n] for n in self._scalars})
 
+    def _takes(self, inputs, scalars, gpu):
+        """Whether there is a function for the dtypes of these tensors, on GPUs or on the CPU."""
+        inputs, scalars = self._arguments(inputs, scalars)
+        try:
+            self._results_of(self._numbers[gpu], inputs, scalars)
+        except ValueError as e:
+            if _NO_FUNCTION not in str(e):
+                raise
+            return False
+        return True
+
+    def _results_of(self, entry, inputs, scalars):
+        """The shape and dtype of each output."""
+        _, results, context = entry
+        return _C._extension_results(self.name, results, context, list(inputs), _plain(scalars), len(self._outputs))
+
     def _run(self, inputs, scalars):
         kind = inputs[0].device.type
         entry = self._numbers.get(kind in ("rocm", "cuda")) if kind != "meta" else next(iter(self._numbers.values()))
         if entry is None:
             raise NotImplementedError(f"{self.name}: the extension has no function for this device; got {inputs[0].device}; expected {'a GPU' if True in self._numbers else 'cpu'}; "
                                       f"hint: {'move the tensors' if True in self._numbers else 'move the tensors, or add a function with a Stream'} (docs/extensions.md)")
-        number, results, context = entry
-        values = list(scalars.values())
-        outs = _C._extension_results(self.name, results, context, list(inputs), [int(v) if isinstance(v, bool) else v for v in values], len(self._outputs))
-        return _C._launch_kernel(number, list(inputs), values, [s for s, _ in outs], [d for _, d in outs], 1, 1, 1, 0, [])
+        outs = self._results_of(entry, inputs, scalars)
+        return _C._launch_kernel(entry[0], list(inputs), list(scalars.values()), [s for s, _ in outs], [d for _, d in outs], 1, 1, 1, 0, [])

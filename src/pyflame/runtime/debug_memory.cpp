@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pyflame/base/env.h"
+#include "pyflame/base/error.h"
 #include "pyflame/base/fork.h"
 #include "pyflame/runtime/guard_pages.h"
 
@@ -18,6 +19,8 @@ namespace pyflame::debug_memory {
 std::atomic<uint8_t> detail::flags{detail::kUnread};
 
 namespace {
+
+using guard_pages::Band;
 
 constexpr size_t kAlign = 64;                     // of a host block
 constexpr size_t kKeptOnHost = 4096;              // freed blocks whose addresses are not used again yet
@@ -34,6 +37,7 @@ struct Block {
   char* raw = nullptr;  // with the guards
   size_t raw_bytes = 0;
   SourceLoc at;
+  Band band;
 };
 
 struct All {
@@ -42,6 +46,7 @@ struct All {
   std::map<const void*, const char*> by_data;
   std::deque<Block> kept_on_host, kept_on_device;
   std::atomic<size_t> blocks{0};  // live ones
+  uint64_t taken = 0;             // blocks so far
   std::string first;
 };
 All& all() {
@@ -50,6 +55,13 @@ All& all() {
 }
 const AtFork g_debug_memory_at_fork{ForkOrder::DebugMemory, [] { all().mutex.lock(); },
                                     [](bool) { all().mutex.unlock(); }};
+
+// Another one for each block: the golden ratio and odd factors mix the block's number into all bytes.
+Band next_band(All& a) {
+  uint64_t x = ++a.taken * 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93;
+  return {x ^ (x >> 32)};
+}
 
 size_t rounded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -67,20 +79,27 @@ void fill_device(DeviceMemory& m, char* p, size_t n, uint16_t pattern) {
   for (size_t done = first.size(); done < n; done *= 2) m.copy(p + done, p, std::min(done, n - done));
 }
 
+// Writes the band to n bytes of a device, of which there are few.
+void fill_band(DeviceMemory& m, Band band, char* p, size_t n) {
+  std::vector<char> bytes(n);
+  for (size_t i = 0; i < n; ++i) bytes[i] = band.at(p + i);
+  m.from_host(p, bytes.data(), n);
+}
+
 void insert(All& a, const Block& b) {
   a.live[b.raw] = b;
   a.by_data[b.data] = b.raw;
   a.blocks = a.live.size();
 }
 
-// First and last byte in [from, to) that differ from the band.
+// First and last byte of n that differ from the band. `p`: the bytes; `address`: where they are from.
 struct Changed {
   size_t first = 0, last = 0, count = 0;
 };
-Changed changed_in(const char* p, size_t n) {
+Changed changed_in(Band band, const char* p, size_t n, const char* address) {
   Changed c;
   for (size_t i = 0; i < n; ++i) {
-    if (static_cast<uint8_t>(p[i]) == kBand) continue;
+    if (p[i] == band.at(address + i)) continue;
     if (c.count++ == 0) c.first = i;
     c.last = i;
   }
@@ -92,11 +111,11 @@ std::optional<Violation> damage(const Block& b, const char* front, size_t front_
                                 size_t back_bytes) {
   Violation v;
   v.data = b.data, v.bytes = b.bytes, v.at = b.at;
-  if (const Changed c = changed_in(back, back_bytes); c.count) {
+  if (const Changed c = changed_in(b.band, back, back_bytes, b.data + b.bytes); c.count) {
     v.side = Violation::Behind, v.offset = c.first, v.count = c.count;
     return v;
   }
-  if (const Changed c = changed_in(front, front_bytes); c.count) {
+  if (const Changed c = changed_in(b.band, front, front_bytes, b.data - front_bytes); c.count) {
     v.side = Violation::Before, v.offset = front_bytes - c.last, v.count = c.count;
     return v;
   }
@@ -110,8 +129,8 @@ std::optional<Violation> check_on_device(const Block& b) {
   b.memory->to_host(bands.data() + front, b.data + b.bytes, back);
   auto v = damage(b, bands.data(), front, bands.data() + front, back);
   if (!v) return v;
-  b.memory->fill(b.raw, kBand, front);
-  b.memory->fill(b.data + b.bytes, kBand, back);
+  fill_band(*b.memory, b.band, b.raw, front);
+  fill_band(*b.memory, b.band, b.data + b.bytes, back);
   return v;
 }
 
@@ -121,8 +140,8 @@ std::optional<Violation> check_on_host(const Block& b) {
   const auto front = static_cast<size_t>(b.data - inside), back = static_cast<size_t>(end - b.data) - b.bytes;
   auto v = damage(b, inside, front, b.data + b.bytes, back);
   if (!v) return v;
-  std::memset(inside, kBand, front);
-  std::memset(b.data + b.bytes, kBand, back);
+  b.band.fill(inside, front);
+  b.band.fill(b.data + b.bytes, back);
   return v;
 }
 
@@ -160,8 +179,8 @@ Violation of_trap(const All& a, const guard_pages::Trap& t) {
     v.side = behind ? Violation::Behind : Violation::Before;
     v.offset = static_cast<size_t>(behind ? t.address - (b->data + b->bytes) : b->data - t.address);
     char* guard = behind ? b->raw + b->raw_bytes - guard_pages::page() : b->raw;
-    if (v.kind != Violation::Read) v.count = changed_in(guard, guard_pages::page()).count;
-    std::memset(guard, kBand, guard_pages::page());
+    if (v.kind != Violation::Read) v.count = changed_in(b->band, guard, guard_pages::page(), guard).count;
+    b->band.fill(guard, guard_pages::page());
     return v;
   }
   for (const Block& b : a.kept_on_host)
@@ -202,13 +221,14 @@ void* take_host(size_t nbytes, size_t counted, SourceLoc at) {
   All& a = all();
   std::lock_guard lock(a.mutex);
   const size_t page = guard_pages::page(), inside = rounded(nbytes, page);
-  const guard_pages::Range r = guard_pages::open(inside, kBand);
+  const Band band = next_band(a);
+  const guard_pages::Range r = guard_pages::open(inside, band);
   if (!r.begin) return nullptr;
   char *first = r.begin + page, *data = first + inside - rounded(nbytes, kAlign);
-  std::memset(first, kBand, static_cast<size_t>(data - first));
-  std::memset(data + nbytes, kBand, static_cast<size_t>(first + inside - data) - nbytes);
+  band.fill(first, static_cast<size_t>(data - first));
+  band.fill(data + nbytes, static_cast<size_t>(first + inside - data) - nbytes);
   if (fills()) fill_host(data, nbytes, kFresh);
-  insert(a, {{}, nullptr, data, nbytes, counted, r.begin, r.bytes, at});
+  insert(a, {{}, nullptr, data, nbytes, counted, r.begin, r.bytes, at, band});
   return data;
 }
 
@@ -223,9 +243,10 @@ void* take_on_device(Device device, DeviceMemory& memory, void* raw, size_t nbyt
                 counted,
                 static_cast<char*>(raw),
                 bytes_on_device(nbytes),
-                at};
-  memory.fill(b.raw, kBand, kBandBytes);
-  memory.fill(b.data + nbytes, kBand, b.raw_bytes - kBandBytes - nbytes);
+                at,
+                next_band(a)};
+  fill_band(memory, b.band, b.raw, kBandBytes);
+  fill_band(memory, b.band, b.data + nbytes, b.raw_bytes - kBandBytes - nbytes);
   if (fills()) fill_device(memory, b.data, nbytes, kFresh);
   insert(a, b);
   return b.data;
@@ -252,7 +273,11 @@ std::optional<Freed> give(void* data) {
     return Freed{b.counted, nullptr};
   }
   if (b.bytes > kLargestKept || !blocks()) return Freed{b.counted, b.raw};
-  fill_device(*b.memory, b.data, b.bytes, kStale);
+  try {
+    fill_device(*b.memory, b.data, b.bytes, kStale);
+  } catch (const Error&) {  // the device is lost, and nobody will access the block
+    return Freed{b.counted, b.raw};
+  }
   a.kept_on_device.push_back(b);
   size_t of_device = 0, oldest = a.kept_on_device.size();
   for (size_t i = a.kept_on_device.size(); i-- > 0;)

@@ -39,8 +39,7 @@ inline bool fills() { return (detail::now() & detail::kPoison) != 0; }
 inline bool blocks() { return (detail::now() & (detail::kGuards | detail::kPoison)) != 0; }
 
 constexpr uint16_t kFresh = 0x7ff5;  // repeated: NaN in float16, bfloat16, float32 and float64
-constexpr uint8_t kBand = 0xb7;
-constexpr size_t kBandBytes = 512;  // on a device, on each side
+constexpr size_t kBandBytes = 512;   // on a device, on each side
 
 // A block for the allocator. `memory`: null for the host. `raw`, of `raw_bytes`: memory of the device that has room for the bands; the host's
 // blocks have pages of their own. Null: no memory.

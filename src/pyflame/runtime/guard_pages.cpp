@@ -112,13 +112,13 @@ size_t page() {
   return bytes;
 }
 
-Range open(size_t inside, uint8_t band) {
+Range open(size_t inside, Band band) {
   install();
   const Range r{new_addresses(inside + 2 * page()), inside + 2 * page()};
   if (!r.begin) return {};
   if (mprotect(r.begin, r.bytes, PROT_READ | PROT_WRITE) != 0) return reuse(r), Range{};
-  std::memset(r.begin, band, page());
-  std::memset(r.begin + r.bytes - page(), band, page());
+  band.fill(r.begin, page());
+  band.fill(r.begin + r.bytes - page(), page());
   shut(r.begin);
   shut(r.begin + r.bytes - page());
   return r;

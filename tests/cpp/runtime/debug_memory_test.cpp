@@ -58,6 +58,19 @@ TEST_F(DebugMemory, FindsWritesBesideABlock) {
   free_raw({}, p, 100, MemoryUse::tensors);
 }
 
+TEST_F(DebugMemory, FindsACopyFromOneBlocksGuardToAnothers) {
+  auto *p = static_cast<char*>(allocate_raw({}, 100, MemoryUse::tensors)),
+       *q = static_cast<char*>(allocate_raw({}, 100, MemoryUse::tensors));
+  for (volatile char *from = p + 100, *to = q + 100; to < q + 108;) *to++ = *from++;
+  const auto v = debug_memory::check();
+  ASSERT_TRUE(v);
+  EXPECT_EQ(v->data, q);
+  EXPECT_EQ(v->side, Violation::Behind);
+  EXPECT_GT(v->count, 4u);
+  free_raw({}, p, 100, MemoryUse::tensors);
+  free_raw({}, q, 100, MemoryUse::tensors);
+}
+
 TEST_F(DebugMemory, FindsReadsAtTheAccess) {
   auto* p = static_cast<char*>(allocate_raw({}, 128, MemoryUse::tensors));
   for (const int offset : {128, 4000, -8000}) {

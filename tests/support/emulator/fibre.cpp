@@ -133,6 +133,11 @@ void Fibre::resume() {
   current = nullptr;
 }
 
+bool Fibre::on_stack(const void* p) {
+  const auto* at = static_cast<const char*>(p);
+  return current && at >= current->stack_ && at < current->stack_ + kStack;
+}
+
 void Fibre::suspend() {
   Fibre* self = current;
 #ifdef EMULATOR_ASAN

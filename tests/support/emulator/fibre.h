@@ -12,9 +12,10 @@ class Fibre {
   Fibre(const Fibre&) = delete;
   Fibre& operator=(const Fibre&) = delete;
 
-  void resume();          // from the host's stack: go on with this fibre until it suspends
-  static void suspend();  // from a fibre: back to the host's stack
-  void restart();         // forget what is on the stack; the next resume() begins with `body`
+  void resume();                        // from the host's stack: go on with this fibre until it suspends
+  static void suspend();                // from a fibre: back to the host's stack
+  static bool on_stack(const void* p);  // of the fibre that runs
+  void restart();                       // forget what is on the stack; the next resume() begins with `body`
 
  private:
   static void enter() noexcept;

@@ -12,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "bounds.h"
 #include "fibre.h"
 #include "settings.h"
 
@@ -24,6 +25,8 @@ namespace {
 
 constexpr unsigned kMostBytes = 64;            // of a lane in one exchange
 constexpr unsigned char kSharedPoison = 0xff;  // NaN in every float type
+
+size_t dynamic_shared_bytes = 0;  // of the launch that runs
 
 enum class At : uint8_t { start, ready, barrier, wave, end };
 
@@ -45,13 +48,14 @@ class Group {
   std::string run(const EmulatedEntry& kernel, const Grid& grid, void** parameters);
   void barrier(int line);
   const void* exchange(const void* mine, unsigned bytes, int from, int line);
+  [[noreturn]] void fail(std::string what);
+  bool holds(const void* p) const;
 
  private:
   static void body();
   bool next_thread();
   void resume(unsigned t);
   void release();
-  [[noreturn]] void fail(std::string what);
   Fibre* idle_fibre();
   std::string where(unsigned t) const;
 
@@ -95,6 +99,20 @@ void Group::body() {
     g.idle_.push_back(g.running_);
     Fibre::suspend();
   }
+}
+
+bool within(const void* p, const void* begin, size_t bytes) {
+  const auto *at = static_cast<const char*>(p), *first = static_cast<const char*>(begin);
+  return at >= first && at < first + bytes;
+}
+
+bool Group::holds(const void* p) const {
+  if (within(p, kernel_->module, static_cast<size_t>(kernel_->shared_end - kernel_->module)) ||
+      within(p, wave_.data(), wave_.size() * sizeof(Wave)) || within(p, parameters_, kernel_->count * sizeof(void*)))
+    return true;
+  for (unsigned i = 0; i < kernel_->count; ++i)
+    if (within(p, parameters_[i], kernel_->parameters[i].bytes)) return true;
+  return false;
 }
 
 bool Group::next_thread() {
@@ -237,7 +255,16 @@ void poison(char* begin, char* end) {
 
 }  // namespace
 
+void fail_kernel(const std::string& what) { group().fail("thread " + std::to_string(emulated.thread) + " " + what); }
+
+bool is_own(const void* p) {
+  return Fibre::on_stack(p) || group().holds(p) || within(p, &emulated, sizeof emulated) ||
+         within(p, emulated.dynamic_shared, dynamic_shared_bytes);
+}
+
 std::string run_grid(const EmulatedEntry& kernel, const Grid& grid, void** parameters) {
+  const OwnTensors tensors;
+  dynamic_shared_bytes = grid.dynamic_shared;
   emulated.threads = grid.threads;
   std::copy(grid.groups.begin(), grid.groups.end(), emulated.groups);
   void* shared = nullptr;

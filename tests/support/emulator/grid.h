@@ -14,6 +14,12 @@ struct Grid {
   size_t dynamic_shared;
 };
 
+// Where a kernel runs: ends the launch with this text.
+[[noreturn]] void fail_kernel(const std::string& what);
+
+// Whether the byte belongs to the kernel that runs: to its stack, its constants, its shared memory, its parameters, or to what lanes exchange.
+bool is_own(const void* p);
+
 // Empty, or what the kernel did wrong.
 std::string run_grid(const EmulatedEntry& kernel, const Grid& grid, void** parameters);
 

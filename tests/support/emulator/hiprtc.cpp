@@ -74,6 +74,26 @@ std::string own_folder() {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
+// A kernel that says which tensors it has calls __asan_load4_noabort() and its like (bounds.cpp) at each access. AddressSanitizer checks by itself.
+std::vector<std::string> checks([[maybe_unused]] const std::string& source) {
+#if !defined(__SANITIZE_ADDRESS__)
+  if (settings().bounds && source.find("\nPF_TENSOR(") != std::string::npos) {
+    std::vector<std::string> all{"-fsanitize=kernel-address"};
+#if defined(__clang__)
+    const char* how = "-mllvm";
+    const std::string prefix = "-asan-";
+#else
+    const char* how = "--param";
+    const std::string prefix = "asan-";
+#endif
+    for (const char* each : {"instrumentation-with-call-threshold=0", "stack=0", "globals=0"})
+      all.insert(all.end(), {how, prefix + each});
+    return all;
+  }
+#endif
+  return {};
+}
+
 // A line of PF_EMULATED_ENTRY for each "PF_KERNEL(threads) name(" that is not the macro's own definition.
 std::string entries(const std::string& source) {
   std::string text;
@@ -188,8 +208,11 @@ int compile(Program& p, const std::string& arch) {
                            std::to_string(matrix_depth(arch)) +
                            (arch == "gfx90a" ? "\n#define PF_EMULATED_FLUSH 1\n" : "\n") + kPrelude +
                            "\n#line 1 \"kernel\"\n" + p.source + "\n#line 1 \"entries\"\n" + entries(p.source);
+  const std::vector<std::string> further = checks(p.source);
+  std::string all_flags = flags();
+  for (const std::string& f : further) all_flags += " " + f;
   const std::string kept_code =
-      settings().codes.empty() ? "" : settings().codes + "/" + hex(text) + hex(flags()) + ".so";
+      settings().codes.empty() ? "" : settings().codes + "/" + hex(text) + hex(all_flags) + ".so";
   if (!kept_code.empty() && access(kept_code.c_str(), F_OK) == 0) {
     take_code(p, read_file(kept_code));
     return 0;
@@ -202,6 +225,7 @@ int compile(Program& p, const std::string& arch) {
   }
   const std::string in = work + "/kernel.cpp", out = work + "/kernel.so", log = work + "/log";
   std::vector<std::string> command(std::begin(kFlags), std::end(kFlags));
+  command.insert(command.end(), further.begin(), further.end());
   command.insert(command.end(), {"-o", out, in, own_folder() + "/libamdhip64.so.7", "-lm", "-lc"});
   int result = kCompilation;
   if (!write_file(in, text)) p.log = "the temporary folder cannot be written: " + work;
@@ -254,6 +278,7 @@ class Inside {
 EXPORT hiprtcVersion(int* major, int* minor) {
   std::string all = flags() + kPrelude;
   *major = 0;
+  if (!settings().bounds) all += "no bounds";
   if (!settings().texts.empty()) all += kNoCode;  // nothing of it in a cache of kernels that run
   *minor = static_cast<int>(checksum(all.data(), all.size()) & 0x7fffffff);
   return 0;

@@ -19,6 +19,7 @@ struct EmulatedEntry {
   const EmulatedParameter* parameters;
   unsigned count, most_threads, wave;
   char *shared_begin, *shared_end;  // the kernel's static shared memory: its module has no other variable
+  const char* module;               // its first byte; shared_end is its last
 };
 
 extern "C" {
@@ -28,6 +29,8 @@ void emulated_barrier(int line);
 // A rendezvous of all lanes of the wave: each brings `bytes` (at most 64) and gets those of lane `from`; those of the other lanes lie beside
 // them, lane after lane. The pointers stay valid until this lane's next call.
 const void* emulated_exchange(const void* mine, unsigned bytes, int from, int line);
+// A tensor of this launch, of which the kernel gets a copy that lies apart. What is `written` goes back when the launch has ended.
+void* emulated_tensor(const char* name, void* data, unsigned long bytes, bool written);
 }
 
 // Where a matrix instruction keeps element A[i][k] (B[k][i] lies as A[i][k] does) and D[i][j]. `depth` names the layout by the numbers of A
@@ -128,6 +131,17 @@ float ldexpf(float, int) noexcept;
 
 // The linker's names for the beginning and the end of the module's variables.
 extern char __bss_start __attribute__((visibility("hidden"))), _end __attribute__((visibility("hidden")));
+extern const char __ehdr_start __attribute__((visibility("hidden")));
+}
+// What PyFlame writes at the begin of kernels that say which tensors they access.
+#define PF_TENSOR(name, size) name = emulated_own(#name, name, size);
+template <class T>
+inline T* emulated_own(const char* name, T* data, long size) {
+  return (T*)emulated_tensor(name, data, size * sizeof(T), true);
+}
+template <class T>
+inline const T* emulated_own(const char* name, const T* data, long size) {
+  return (const T*)emulated_tensor(name, (void*)data, size * sizeof(T), false);
 }
 inline double sinpi(double x) { return sin(3.141592653589793 * x); }
 inline double cospi(double x) { return cos(3.141592653589793 * x); }
@@ -174,5 +188,6 @@ struct EmulatedKernel<kKernel> {
                                                  threads,                            \
                                                  PF_EMULATED_WAVE,                   \
                                                  &__bss_start,                       \
-                                                 &_end};
+                                                 &_end,                              \
+                                                 &__ehdr_start};
 #endif

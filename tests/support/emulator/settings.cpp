@@ -72,6 +72,7 @@ Settings read() {
   s.memory = number("PYFLAME_EMULATOR_MEMORY", text("PYFLAME_EMULATOR_MEMORY", "1G"));
   s.eager = text("PYFLAME_EMULATOR_EAGER", "0") == "1";
   s.log = text("PYFLAME_EMULATOR_LOG", "0") == "1";
+  s.bounds = text("PYFLAME_EMULATOR_BOUNDS", "1") != "0";
   s.keep = text("PYFLAME_EMULATOR_KEEP", "");
   s.codes = text("PYFLAME_EMULATOR_CODES", "");
   s.texts = text("PYFLAME_EMULATOR_TEXTS", "");

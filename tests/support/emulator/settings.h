@@ -20,9 +20,10 @@ struct Settings {
   uint64_t seed = 0;
   size_t memory = size_t{1} << 30;
   bool eager = false, log = false;
-  std::string keep;   // folder for the sources of what was compiled
-  std::string codes;  // folder for what was compiled: the same text is compiled once
-  std::string texts;  // folder for the sources of what would be compiled: no kernel is compiled or run
+  bool bounds = true;  // accesses of kernels that say which tensors they have are checked
+  std::string keep;    // folder for the sources of what was compiled
+  std::string codes;   // folder for what was compiled: the same text is compiled once
+  std::string texts;   // folder for the sources of what would be compiled: no kernel is compiled or run
   uint64_t fail[static_cast<size_t>(Fault::count)] = {};  // 1 + the call that fails, counted from 0; 0: none
   std::string slow_word,
       slow_begun;  // compilations of sources with this word take longer, and make this file when they begin

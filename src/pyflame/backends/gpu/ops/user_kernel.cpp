@@ -22,8 +22,9 @@ pf::View view_of(const Operand& o) {
   return v;
 }
 
-// Names of <cmath> that compilers at run time lack.
+// Names of <cmath> that compilers at run time lack. PF_TENSOR says which elements the kernel may access, to a compiler that checks accesses.
 const std::string kNames =
+    "#ifndef PF_TENSOR\n#define PF_TENSOR(name, size)\n#endif\n"
     "#ifndef INFINITY\n#define INFINITY pf::float_of_bits(0x7f800000u)\n#endif\n"
     "#ifndef NAN\n#define NAN pf::float_of_bits(0x7fc00000u)\n#endif\n";
 
@@ -36,13 +37,13 @@ class UserKernelRun final : public Executable {
     const auto tensor = [&](const std::string& name, const Operand& o, const char* constant) {
       if (mentions(name + "_t")) before += fmt::format("using {}_t = {};\n", name, stored_type(o.dtype));
       add(fmt::format("{}{}* __restrict__ {}", constant, stored_type(o.dtype), name));
-      sized_.push_back(mentions_size(name));
-      if (!sized_.back()) return;
+      add(fmt::format("const pf::i64 {}_size", name));
+      before += fmt::format("PF_TENSOR({0}, {0}_size)\n", name);
+      shaped_.push_back(mentions(name + "_shape") || mentions(name + "_rank"));
+      if (!shaped_.back()) return;
       add(fmt::format("pf::View {}_view", name));
-      before += fmt::format(
-          "const pf::i64* const {0}_shape = {0}_view.shape;\nconst int {0}_rank = {0}_view.rank;\n"
-          "pf::i64 {0}_size = 1;\nfor (int d = 0; d < {0}_rank; ++d) {0}_size *= {0}_shape[d];\n",
-          name);
+      before +=
+          fmt::format("const pf::i64* const {0}_shape = {0}_view.shape;\nconst int {0}_rank = {0}_view.rank;\n", name);
     };
     for (size_t i = 0; i < spec_.inputs.size(); ++i) tensor(spec_.inputs[i], node_.ins[i], "const ");
     for (size_t i = 0; i < spec_.outputs.size(); ++i) tensor(spec_.outputs[i], node_.outs[i], "");
@@ -63,17 +64,20 @@ class UserKernelRun final : public Executable {
     if (attrs_.x == 0 || attrs_.y == 0 || attrs_.z == 0) return;
     std::vector<uint64_t> numbers(spec_.scalars.size());  // 8 bytes for each scalar
     std::vector<void*> pointers;
-    std::vector<void*> addresses(sized_.size());
-    std::vector<pf::View> views(sized_.size());
+    std::vector<void*> addresses(shaped_.size());
+    std::vector<int64_t> counts(shaped_.size());
+    std::vector<pf::View> views(shaped_.size());
     std::vector<uint32_t> sizes;
     const auto pass = [&](void* p, size_t bytes) {
       pointers.push_back(p), sizes.push_back(static_cast<uint32_t>(bytes));
     };
-    for (size_t i = 0; i < sized_.size(); ++i) {
+    for (size_t i = 0; i < shaped_.size(); ++i) {
       const Operand& o = i < spec_.inputs.size() ? node_.ins[i] : node_.outs[i - spec_.inputs.size()];
       addresses[i] = ctx.bindings[o.binding];
       pass(&addresses[i], sizeof(void*));
-      if (!sized_[i]) continue;
+      counts[i] = o.shape.numel();
+      pass(&counts[i], sizeof(int64_t));
+      if (!shaped_[i]) continue;
       views[i] = view_of(o);
       pass(&views[i], sizeof(pf::View));
     }
@@ -98,14 +102,11 @@ class UserKernelRun final : public Executable {
 
  private:
   bool mentions(const std::string& what) const { return spec_.body.find(what) != std::string::npos; }
-  bool mentions_size(const std::string& name) const {
-    return mentions(name + "_size") || mentions(name + "_shape") || mentions(name + "_rank");
-  }
 
   Node node_;
   UserKernelAttrs attrs_;
   const UserKernel& spec_;
-  std::vector<bool> sized_;  // of each tensor: whether its sizes are passed
+  std::vector<bool> shaped_;  // of each tensor: whether the sizes of its dims are passed
   std::optional<Kernel> kernel_;
 };
 
