@@ -8,7 +8,7 @@ import threading
 
 from .. import _C
 from .. import no_grad
-from . import _loading, _offload
+from . import _layers, _loading, _offload
 from ._experts import Experts
 from ._packed import PackedWeight, PairedRows
 
@@ -146,7 +146,7 @@ class Network:
 
     def _take(self, tensors, offload_bytes):
         c, a = self.config, self.config.architecture
-        q, kv, missing, wrong, used = c.heads * c.head_dim, c.kv_heads * c.head_dim, [], [], set()
+        sizes, missing, wrong, used = _layers.sizes(c), [], [], set()
 
         def tensor(name, *shape):
             t = tensors.get(name)
@@ -154,6 +154,8 @@ class Network:
             if t is None:
                 missing.append(name)
                 return None
+            if len(t.shape) == 1 and len(shape) == 2 and shape[0] == 1:  # GGUF files have a matrix of one row as a vector
+                t = t.reshape(1, -1)
             if tuple(t.shape) != shape:
                 wrong.append(f"{name} {tuple(t.shape)} instead of {shape}")
             return t
@@ -167,72 +169,44 @@ class Network:
                 t = t.decoded(dtype or self.dtype)
             return t.detach().to(self.device).to(dtype or self.dtype)
 
-        def decoded(t):
-            return ready(t.decoded() if isinstance(t, PackedWeight) else t)
+        def taken(weight, prefix=""):
+            """(the weight, its bias or None), as the forward pass has them."""
+            name, dtype = prefix + weight.gguf, None
+            t = tensor(name + ".weight", *weight.shape(sizes))
+            if weight.kind == _layers.SMALL and isinstance(t, PackedWeight):
+                t = t.decoded()
+            if weight.kind == _layers.NORM:
+                # GPUs compute norms of 16-bit types in float32 without casts, which would be kernels of their own.
+                dtype = self.dtype if a.norm == "rms" and _on_gpu(self.device) else _C.float32
+            biased = a.norm == "layer" if weight.kind == _layers.NORM else weight.bias and (c.bias or (name + ".bias" in tensors if weight.bias == "file" else getattr(c, weight.bias)))
+            t = ready(t, dtype)
+            return t, ready(tensor(name + ".bias", *weight.shape(sizes)[:1]), dtype) if biased else None
 
-        def linear(name, outputs, inputs, bias):
-            return ready(tensor(name + ".weight", outputs, inputs)), ready(tensor(name + ".bias", outputs)) if bias else None
-
-        def norm(name, size):
-            # GPUs compute norms of 16-bit types in float32 without casts, which would be kernels of their own.
-            dtype = self.dtype if a.norm == "rms" and _on_gpu(self.device) else _C.float32
-            return ready(tensor(name + ".weight", size), dtype), ready(tensor(name + ".bias", size), dtype) if a.norm == "layer" else None
-
-        self.embedding = ready(tensor("token_embd.weight", c.vocab, c.hidden))
-        self.positions = tensor("position_embd.weight", c.context, c.hidden) if a.positions == "learned" else None
-        self.positions = decoded(self.positions)
-        self.output_norm = norm("output_norm", c.hidden)
+        named = _layers.OF_NAME
+        self.embedding = taken(named["embedding"])[0]
+        self.positions = taken(named["positions"])[0] if a.positions == "learned" else None
+        self.output_norm = taken(named["output_norm"])
         own = "output.weight" in tensors if c.tied is None else not c.tied
-        self.output = ready(tensor("output.weight", c.vocab, c.hidden)) if own else self.embedding
+        self.output = taken(named["output"])[0] if own else self.embedding
         if self.share is not None and self.output is not None:
             self.output = self.share.head(self.output, not own)
-        def experts(p):
-            e, router = c.experts, decoded(tensor(p + "ffn_gate_inp.weight", c.experts.count, c.hidden))
-            weights = {name: ready(tensor(f"{p}ffn_{name}_exps.weight", e.count, *shape)) for name, shape in (("gate", (e.inner, c.hidden)), ("up", (e.inner, c.hidden)), ("down", (c.hidden, e.inner)))}
-            shared = None
-            if e.shared:
-                shared = {name: ready(tensor(f"{p}ffn_{name}_shexp.weight", *shape)) for name, shape in (("gate", (e.shared, c.hidden)), ("up", (e.shared, c.hidden)), ("down", (c.hidden, e.shared)))}
-                scale = tensors.get(p + "ffn_gate_inp_shexp.weight")
-                if scale is not None:
-                    tensors[p + "ffn_gate_inp_shexp.weight"] = scale.reshape(1, -1) if len(scale.shape) == 1 else scale
-                    shared["scale"] = decoded(tensor(p + "ffn_gate_inp_shexp.weight", 1, c.hidden))
-            return None if missing or wrong else Experts(e, router, weights, shared, _ACTIVATIONS[c.activation], _linear)
-
         self.layers, self.experts = [], {}
         first_offloaded = self._first_offloaded(tensors, offload_bytes)
         for i in range(c.layers):
-            p, layer = f"blk.{i}.", {}
-            if a.fused and p + "attn_qkv.weight" in tensors:
-                weight, bias = linear(p + "attn_qkv", q + 2 * kv, c.hidden, c.bias or c.qkv_bias)
-                layer["qkv"] = weight, bias
-            else:
-                for name, outputs in (("q", q), ("k", kv), ("v", kv)):
-                    weight, bias = linear(p + "attn_" + name, outputs, c.hidden, c.bias or c.qkv_bias)
-                    layer[name] = weight, bias
-            if c.experts is not None and i not in c.experts.dense:
-                self.experts[i] = experts(p)
-            elif a.fused and a.gated:
-                layer["gate_up"] = linear(p + "ffn_up", 2 * c.inner, c.hidden, c.mlp_bias)
-            else:
-                layer["up"] = linear(p + "ffn_up", c.inner, c.hidden, c.bias or c.mlp_bias)
-                if a.gated:
-                    layer["gate"] = linear(p + "ffn_gate", c.inner, c.hidden, c.bias or c.mlp_bias)
-            if i not in self.experts:
-                layer["down"] = linear(p + "ffn_down", c.hidden, c.inner, c.bias or c.mlp_bias)
-            layer["o"] = linear(p + "attn_output", c.hidden, q, c.bias or (p + "attn_output.bias" in tensors))
-            layer["attn_norm"], layer["ffn_norm"] = norm(p + "attn_norm", c.hidden), norm(p + "ffn_norm", c.hidden)
-            if a.after:
-                layer["after_attn"], layer["after_ffn"] = norm(p + "post_attention_norm", c.hidden), norm(p + "post_ffw_norm", c.hidden)
-            if a.qk_norm:
-                layer["q_norm"], layer["k_norm"] = norm(p + "attn_q_norm", c.head_dim), norm(p + "attn_k_norm", c.head_dim)
+            prefix, layer, of_experts = f"blk.{i}.", {}, {}
+            for weight in _layers.of_layer(c, i):
+                name = f"{prefix}{weight.gguf}.weight"
+                if weight.unless in layer or (weight.optional and name not in tensors):
+                    continue
+                (of_experts if weight.part in ("experts", "shared") else layer)[weight.name] = taken(weight, prefix)
             self.layers.append(layer)
             if missing or wrong:
                 break  # the first layer's names say enough
-            if "q" in layer:
-                _joined(layer, "qkv", "qkv")
-            if "gate" in layer:
-                _joined(layer, "gate_up", ("gate", "up"))
-            if i in self.experts:
+            for joined, parts in _layers.JOINED.items():
+                if all(part in layer for part in parts):
+                    _joined(layer, joined, parts)
+            if of_experts:
+                self.experts[i] = Experts(c.experts, {name: weight for name, (weight, _) in of_experts.items()}, _ACTIVATIONS[c.activation], _linear)
                 _join_stacks(self.experts[i].weights)
             for weight in self._matrices(i):
                 if isinstance(weight, PackedWeight):
@@ -263,8 +237,8 @@ class Network:
             return layers
         sizes, each = [0] * layers, self.dtype.itemsize
         for name, t in tensors.items():
-            number = name.split(".")[1] if name.startswith("blk.") else ""
-            if number.isdigit() and int(number) < layers and len(t.shape) > 1 and ".ffn_gate_inp" not in name:
+            weight, number = _layers.of_gguf(name.rpartition(".")[0], self.config.architecture) or (None, None)
+            if number is not None and int(number) < layers and weight.kind == _layers.PRODUCT and len(t.shape) > 1:
                 sizes[int(number)] += t.nbytes if isinstance(t, PackedWeight) and not t.as_floats else math.prod(t.shape) * each
         return _offload.first_offloaded(sizes, nbytes)
 
@@ -355,7 +329,7 @@ class Network:
         """x times a weight of layer i, and what adapters add to it."""
         y = _linear(x, self.layers[i][name])
         y = y if adapt is None else adapt(i, name, x, y)
-        return y if self.share is None or name not in ("o", "down") else self.share.summed(y)
+        return y if self.share is None or name not in _layers.SUMMED else self.share.summed(y)
 
     def _queries_keys_values(self, i, x, adapt=None):
         c = self.config
@@ -477,7 +451,7 @@ def unpaired(tensors, config):
     """Rows of q and k of GGUF's llama from pairs (2i, 2i + 1) to halves (i, i + n/2), which the other files have."""
     changed = dict(tensors)
     for name, t in tensors.items():
-        heads = config.heads if ".attn_q." in name else config.kv_heads if ".attn_k." in name else None
+        heads = _layers.heads_of(name, config)
         if heads and t.shape[0] == heads * config.head_dim:
             changed[name] = t.in_halves(heads) if isinstance(t, PackedWeight) else PairedRows(t, heads)
     return changed
