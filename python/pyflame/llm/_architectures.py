@@ -17,7 +17,7 @@ class Architecture:
     gguf: str
     hf: str
     transformers: str  # the class of Hugging Face's library
-    names: tuple = ("llama",)  # kinds of layout, of the names in folders (_layers.py): the first that has a name says it
+    names: tuple = ("llama",)  # kinds of names that its folders have: of those that a weight has (_layers.py), the first one counts
     norm: str = "rms"  # 'rms' (arXiv:1910.07467) or 'layer' (with bias)
     unit_norms: bool = False  # config.json's weights count from 1: x (1 + w). GGUF files have 1 + w
     after: bool = False  # also a norm after attention and after the feed-forward part

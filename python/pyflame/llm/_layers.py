@@ -1,24 +1,24 @@
-"""What a decoder consists of: one table of its weights. Everything that has to know a weight reads this table: names of files (here), which tensors a network takes (_network.py), the parts of ranks
-(_share.py), adapters (_lora.py) and conversions.
+"""What a layer of a decoder consists of: one table of its weights.
 
-A shape is written as names of sizes, which sizes() gives for a model. How ranks divide a weight follows from its shape: DIVIDED are the sizes of which each rank has a part. So a weight
-is divided by its rows, by its columns, or not at all."""
+What has to know a weight reads it here: names in files (below), which tensors a network takes (_network.py), the parts of ranks (_share.py), adapters (_lora.py) and conversions.
+
+A shape is written as names of sizes, which sizes() gives for a model. How ranks divide a weight follows from it: each rank has a part of the sizes in DIVIDED, and all of the
+others. So a weight is divided by its rows, by its columns, or not at all, and one whose columns are divided gives a part of a sum."""
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 PRODUCT, NORM, SMALL = "product", "norm", "small"
-DIVIDED = ("q", "kv", "inner", "expert", "shared")  # sizes
-PATHS = {"llama": "model.layers", "gpt2": "transformer.h"}  # of layers in folders, by the kind of layout
+DIVIDED = ("q", "kv", "inner", "expert", "shared")  # sizes; _share.py says which part of each a rank has
+PATHS = {"llama": "model.layers", "gpt2": "transformer.h"}  # of layers in folders, by the kind of names
 
 
-@dataclass(frozen=True)
-class Weight:
+class Weight(NamedTuple):
     """A weight of each layer, or of the model outside of its layers.
 
     name: in Network.layers.
     gguf: in GGUF files, behind 'blk.N.'.
-    hf: in folders, behind 'model.layers.N.', by the kind of layout, the first of Architecture.names that is here; {} stands for an expert's number.
+    hf: in folders, behind 'model.layers.N.', by the kind of names; the first of Architecture.names that is here counts. {} stands for an expert's number.
     rows, columns: names of sizes. The rows of all follow each other; a vector has no columns.
     kind: PRODUCT, a matrix for products: it may be packed and may lie in host memory, and adapters may change it outside of experts; NORM, of the architecture's kind of norm; SMALL, numbers that are never packed.
     part: '' of all layers; 'dense' of those without experts, 'experts' of those with them, 'shared' of those where all tokens have an expert in common; 'model' outside of layers.
@@ -41,7 +41,12 @@ class Weight:
 
     def hf_name(self, architecture):
         """The name in folders of an architecture, or None."""
-        return next((self.hf[layout] for layout in architecture.names if layout in self.hf), None)
+        return next((self.hf[kind] for kind in architecture.names if kind in self.hf), None)
+
+    @property
+    def of_experts(self):
+        """Whether it is a part of a mixture of experts."""
+        return self.part in ("experts", "shared")
 
     @property
     def adapts(self):
@@ -106,18 +111,16 @@ def sizes(c):
     return own if c.experts is None else {**own, "experts": c.experts.count, "expert": c.experts.inner, "shared": c.experts.shared}
 
 
-def of_layer(c, i):
-    """The weights of layer i of a model, with those that a file may lack."""
-    e = c.experts
-    parts = ("", "dense") if e is None or i in e.dense else ("", "experts", "shared") if e.shared else ("", "experts")
+def of_layer(c, sparse):
+    """The weights of a model's layers with experts, or without them, and those among them that a file may lack."""
+    parts = ("", "dense") if not sparse else ("", "experts", "shared") if c.experts.shared else ("", "experts")
     return [w for w in LAYER if w.part in parts and w.when(c.architecture)]
 
 
 # Names.
 
-_BLOCK = re.compile(r"blk\.(\d+)\.([^.]+)")
-PATH = r"(?:model|transformer)\.(?:layers|h)\.(\d+)\.(.+)"  # of a module of a layer in folders: its layer, and what of it
-_NUMBER = re.compile(r"\.experts\.(\d+)\.")
+PATH = r"(?:model|transformer)\.(?:layers|h)\.(\d+)\."  # of a layer in folders
+_MODULE = re.compile(PATH + r"(?:(.+\.experts)\.(\d+)\.)?(.+)")
 
 
 def _by(keys):
@@ -133,10 +136,15 @@ _OF_GGUF, _OF_HF = _by(lambda w: [w.gguf]), _by(lambda w: w.hf.values())
 
 def of_gguf(name, architecture):
     """(the Weight, its layer or None) of a name of GGUF without '.weight' or '.bias'. None where the architecture has no such weight."""
-    match = _BLOCK.fullmatch(name)
-    layer, own = (match.group(1), match.group(2)) if match else (None, name)
-    weight = next((w for w in _OF_GGUF.get(own, ()) if (w.part == "model") == (match is None) and w.when(architecture)), None)
-    return weight and (weight, layer)
+    layer, own = None, name
+    if name.startswith("blk."):
+        layer, _, own = name[4:].partition(".")
+        if not layer.isdigit():
+            return None
+    for weight in _OF_GGUF.get(own, ()):
+        if (weight.part == "model") == (layer is None) and weight.when(architecture):
+            return weight, layer
+    return None
 
 
 def heads_of(name, c):
@@ -146,19 +154,19 @@ def heads_of(name, c):
 
 
 def of_module(module, architecture):
-    """The Weight of a module of a layer in folders, behind 'model.layers.N.', or None. A module of another kind of layout is known too, so that an error can name it."""
-    found = _OF_HF.get(module, ())
-    return next((w for w in found if w.hf_name(architecture) == module), found[0] if found else None)
+    """The Weight of a module of a layer in folders, behind 'model.layers.N.', or None. A module with another kind of name is known too, so that an error can name it."""
+    found = _OF_HF.get(module, (None,))
+    return found[0] if len(found) == 1 else next((w for w in found if w.hf_name(architecture) == module), found[0])
 
 
 def gguf_name(name, architecture):
     """(the Weight, its name in GGUF files, an expert's number or None) of a name in folders without '.weight' or '.bias'. None where it is not of this decoder."""
-    match = re.fullmatch(PATH, name)
-    number = match and _NUMBER.search(match.group(2))
-    weight = of_module(_NUMBER.sub(".experts.{}.", match.group(2), count=1) if match else name, architecture)
+    match = _MODULE.fullmatch(name)
+    layer, experts, number, module = match.groups() if match else (None, None, None, name)
+    weight = of_module(module if experts is None else f"{experts}.{{}}.{module}", architecture)
     if weight is None or (weight.part == "model") != (match is None):
         return None
-    return weight, f"blk.{match.group(1)}.{weight.gguf}" if match else weight.gguf, int(number.group(1)) if number else None
+    return weight, f"blk.{layer}.{weight.gguf}" if match else weight.gguf, number and int(number)
 
 
 def hf_name(name, architecture):
@@ -166,7 +174,7 @@ def hf_name(name, architecture):
     base, _, kind = name.rpartition(".")
     weight, layer = of_gguf(base, architecture) or (None, None)
     own = weight and weight.hf_name(architecture)
-    if own is None or kind not in ("weight", "bias") or (kind == "bias" and "{}" in own) or (weight.part in ("experts", "shared") and not architecture.sparse):
+    if own is None or kind not in ("weight", "bias") or (kind == "bias" and "{}" in own) or (weight.of_experts and not architecture.sparse):
         return None
-    path = next(PATHS[layout] for layout in architecture.names if layout in PATHS)
+    path = next(PATHS[names] for names in architecture.names if names in PATHS)
     return f"{own}.{kind}" if layer is None else f"{path}.{layer}.{own}.{kind}"

@@ -12,7 +12,7 @@ from . import _layers
 from ._architectures import text_name
 from ._errors import Values
 
-_NAME = re.compile(_layers.PATH + r"\.lora_([AB])(?:\.default)?\.weight")
+_NAME = re.compile(_layers.PATH + r"(.+)\.lora_([AB])(?:\.default)?\.weight")
 
 
 class Adapter:

@@ -148,7 +148,7 @@ class Network:
         c, a = self.config, self.config.architecture
         sizes, missing, wrong, used = _layers.sizes(c), [], [], set()
 
-        def tensor(name, *shape):
+        def tensor(name, shape):
             t = tensors.get(name)
             used.add(name)
             if t is None:
@@ -169,10 +169,9 @@ class Network:
                 t = t.decoded(dtype or self.dtype)
             return t.detach().to(self.device).to(dtype or self.dtype)
 
-        def taken(weight, prefix=""):
+        def taken(weight, shape, name):
             """(the weight, its bias or None), as the forward pass has them."""
-            name, dtype = prefix + weight.gguf, None
-            t = tensor(name + ".weight", *weight.shape(sizes))
+            t, dtype = tensor(name + ".weight", shape), None
             if weight.kind == _layers.SMALL and isinstance(t, PackedWeight):
                 t = t.decoded()
             if weight.kind == _layers.NORM:
@@ -180,25 +179,29 @@ class Network:
                 dtype = self.dtype if a.norm == "rms" and _on_gpu(self.device) else _C.float32
             biased = a.norm == "layer" if weight.kind == _layers.NORM else weight.bias and (c.bias or (name + ".bias" in tensors if weight.bias == "file" else getattr(c, weight.bias)))
             t = ready(t, dtype)
-            return t, ready(tensor(name + ".bias", *weight.shape(sizes)[:1]), dtype) if biased else None
+            return t, ready(tensor(name + ".bias", shape[:1]), dtype) if biased else None
 
-        named = _layers.OF_NAME
-        self.embedding = taken(named["embedding"])[0]
-        self.positions = taken(named["positions"])[0] if a.positions == "learned" else None
-        self.output_norm = taken(named["output_norm"])
+        def of_model(name):
+            weight = _layers.OF_NAME[name]
+            return taken(weight, weight.shape(sizes), weight.gguf)
+
+        self.embedding = of_model("embedding")[0]
+        self.positions = of_model("positions")[0] if a.positions == "learned" else None
+        self.output_norm = of_model("output_norm")
         own = "output.weight" in tensors if c.tied is None else not c.tied
-        self.output = taken(named["output"])[0] if own else self.embedding
+        self.output = of_model("output")[0] if own else self.embedding
         if self.share is not None and self.output is not None:
             self.output = self.share.head(self.output, not own)
         self.layers, self.experts = [], {}
         first_offloaded = self._first_offloaded(tensors, offload_bytes)
+        of_layer = {sparse: [(w, w.shape(sizes)) for w in _layers.of_layer(c, sparse)] for sparse in {False, c.experts is not None}}
         for i in range(c.layers):
-            prefix, layer, of_experts = f"blk.{i}.", {}, {}
-            for weight in _layers.of_layer(c, i):
-                name = f"{prefix}{weight.gguf}.weight"
-                if weight.unless in layer or (weight.optional and name not in tensors):
+            layer, of_experts = {}, {}
+            for weight, shape in of_layer[c.experts is not None and i not in c.experts.dense]:
+                name = f"blk.{i}.{weight.gguf}"
+                if weight.unless in layer or (weight.optional and name + ".weight" not in tensors):
                     continue
-                (of_experts if weight.part in ("experts", "shared") else layer)[weight.name] = taken(weight, prefix)
+                (of_experts if weight.of_experts else layer)[weight.name] = taken(weight, shape, name)
             self.layers.append(layer)
             if missing or wrong:
                 break  # the first layer's names say enough
@@ -332,37 +335,15 @@ class Network:
         return y if self.share is None or name not in _layers.SUMMED else self.share.summed(y)
 
     def _queries_keys_values(self, i, x, adapt=None):
-        c = self.config
-        q_size, kv_size = c.heads * c.head_dim, c.kv_heads * c.head_dim
-        if "qkv" in self.layers[i]:
-            return self._product(i, "qkv", x, adapt).split([q_size, kv_size, kv_size], dim=-1)
-        return [self._product(i, name, x, adapt) for name in "qkv"]
-
-    def _attention(self, i, layer, x, cache, begin, masks, adapt=None):
-        c, t = self.config, x.shape[0]
-        q_size = c.heads * c.head_dim
-        q, k, v = self._queries_keys_values(i, x, adapt)
-        q, k, v = (z.reshape(1, t, h, c.head_dim).transpose(1, 2) for z, h in ((q, c.heads), (k, c.kv_heads), (v, c.kv_heads)))
-        if "q_norm" in layer:
-            q, k = self._norm(q, layer["q_norm"]), self._norm(k, layer["k_norm"])
-        windowed = c.windowed[i]
-        if c.architecture.positions == "rope":
-            cos, sin = (table[begin:begin + t] for table in self.turns(windowed, cache.long))
-            q, k = self._rotated(q, cos, sin), self._rotated(k, cos, sin)
-        keys, values = cache.keys[i], cache.values[i]
-        keys[:, :, begin:begin + t] = k
-        values[:, :, begin:begin + t] = v
-        seen, length = masks
-        if t == 1 and not windowed and not c.attention_cap:  # one token sees all keys: their number is no part of the program
-            y = _C.scaled_dot_product_attention(q, keys, values, scale=c.scale, enable_gqa=c.heads != c.kv_heads, kv_length=begin + 1)
-            return self._product(i, "o", y.transpose(1, 2).reshape(t, q_size), adapt)
-        keys, values = keys[:, :, :length], values[:, :, :length]
-        mask = seen(windowed)
-        if c.attention_cap:
-            y = self._capped(q, keys, values, mask)
+        """Queries, keys and values (T, heads, head size), before they are turned."""
+        c, layer = self.config, self.layers[i]
+        if "qkv" in layer:
+            q_size, kv_size = c.heads * c.head_dim, c.kv_heads * c.head_dim
+            q, k, v = self._product(i, "qkv", x, adapt).split([q_size, kv_size, kv_size], dim=-1)
         else:
-            y = _C.scaled_dot_product_attention(q, keys, values, mask, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
-        return self._product(i, "o", y.transpose(1, 2).reshape(t, q_size), adapt)
+            q, k, v = self._product(i, "q", x, adapt), self._product(i, "k", x, adapt), self._product(i, "v", x, adapt)
+        q, k, v = q.reshape(-1, c.heads, c.head_dim), k.reshape(-1, c.kv_heads, c.head_dim), v.reshape(-1, c.kv_heads, c.head_dim)
+        return (self._norm(q, layer["q_norm"]), self._norm(k, layer["k_norm"]), v) if "q_norm" in layer else (q, k, v)
 
     def _capped(self, q, k, v, mask):
         """softmax(cap tanh(q k^T scale / cap)) v (arXiv:2408.00118)."""
@@ -387,12 +368,28 @@ class Network:
             x = act(self._product(i, "up", x, adapt))
         return self._product(i, "down", x, adapt)
 
+    def states(self, ids, positions, attention, adapt=None):
+        """Hidden states (T, hidden) of tokens, ids (T,). This is the block of all architectures; what differs between the forward passes are two functions: positions(table) has the tokens' rows of
+        learned positions, and attention(i, q, k, v) what layer i's queries see, T times heads times head size; it also keeps the keys and values. adapt: what adapters add to a product, or None."""
+        c = self.config
+        x = _rows(self.embedding, ids).to(self.dtype)
+        if c.embedding_scale != 1.0:
+            x = x * c.embedding_scale
+        if self.positions is not None:
+            x = x + positions(self.positions)
+        for i, layer in enumerate(self.layers):
+            q, k, v = self._queries_keys_values(i, self._norm(x, layer["attn_norm"]), adapt)
+            y = attention(i, q, k, v)
+            y = self._product(i, "o", y.reshape(-1, c.heads * c.head_dim), adapt)
+            x = x + (self._norm(y, layer["after_attn"]) if "after_attn" in layer else y)
+            y = self._feed_forward(i, self._norm(x, layer["ffn_norm"]), adapt)
+            x = x + (self._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
+        return x
+
     def _block(self, ids, cache, begin, adapt=None):
         """Hidden states (T, hidden) of T tokens from position `begin` on. Keys and values are written to the cache."""
-        c = self.config
-        t = len(ids)
+        c, t, made = self.config, len(ids), {}
         length = cache.capacity if t == 1 else min(cache.capacity, self._rounded(begin + t))
-        made = {}
 
         def seen(windowed):
             if windowed not in made:
@@ -400,17 +397,23 @@ class Network:
                 made[windowed] = (key <= at) & (key > at - c.window) if windowed else key <= at
             return made[windowed]
 
-        x = _rows(self.embedding, _C.tensor(ids, dtype=_C.int64, device=self.device)).to(self.dtype)
-        if c.embedding_scale != 1.0:
-            x = x * c.embedding_scale
-        if self.positions is not None:
-            x = x + self.positions[begin:begin + t]
-        for i, layer in enumerate(self.layers):
-            y = self._attention(i, layer, self._norm(x, layer["attn_norm"]), cache, begin, (seen, length), adapt)
-            x = x + (self._norm(y, layer["after_attn"]) if "after_attn" in layer else y)
-            y = self._feed_forward(i, self._norm(x, layer["ffn_norm"]), adapt)
-            x = x + (self._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
-        return x
+        def attention(i, q, k, v):
+            q, k, v = q.transpose(0, 1).unsqueeze(0), k.transpose(0, 1).unsqueeze(0), v.transpose(0, 1).unsqueeze(0)
+            windowed = c.windowed[i]
+            if c.architecture.positions == "rope":
+                cos, sin = (table[begin:begin + t] for table in self.turns(windowed, cache.long))
+                q, k = self._rotated(q, cos, sin), self._rotated(k, cos, sin)
+            keys, values = cache.keys[i], cache.values[i]
+            keys[:, :, begin:begin + t] = k
+            values[:, :, begin:begin + t] = v
+            if t == 1 and not windowed and not c.attention_cap:  # one token sees all keys: their number is no part of the program
+                y = _C.scaled_dot_product_attention(q, keys, values, scale=c.scale, enable_gqa=c.heads != c.kv_heads, kv_length=begin + 1)
+            else:
+                keys, values, mask = keys[:, :, :length], values[:, :, :length], seen(windowed)
+                y = self._capped(q, keys, values, mask) if c.attention_cap else _C.scaled_dot_product_attention(q, keys, values, mask, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
+            return y.transpose(1, 2)
+
+        return self.states(_C.tensor(ids, dtype=_C.int64, device=self.device), lambda table: table[begin:begin + t], attention, adapt)
 
     def _head(self, x):
         logits = _linear(self._norm(x, self.output_norm), (self.output, None)).float()
