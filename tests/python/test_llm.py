@@ -154,8 +154,7 @@ def gguf_tokenizer():
 
 def as_gguf(kind, config, weights):
     """Metadata and tensors as a converter writes them: renamed, q and k of llama in pairs, norms of Gemma with their 1."""
-    hf = pf.llm._architectures._HF_NAMES
-    after = kind in ("gemma2", "gemma3")
+    arch = next(a for a in ARCHITECTURES if a.gguf == kind)
     tensors, experts = {}, {}
     for name, t in weights.items():
         base, _, end = name.rpartition(".")
@@ -165,7 +164,7 @@ def as_gguf(kind, config, weights):
             which = {"w1": "gate", "w2": "down", "w3": "up"}.get(parts[-1]) or parts[-1].removesuffix("_proj")
             experts.setdefault(f"blk.{parts[2]}.ffn_{which}_exps.weight", []).append(t)
             continue
-        new = hf[base] if base in hf else f"blk.{parts[2]}." + (("post_attention_norm" if after else "ffn_norm") if inner == "post_attention_layernorm" else hf[inner])
+        _, new, _ = pf.llm._layers.gguf_name(base, arch)
         if kind == "gpt2" and t.ndim == 2 and new.startswith("blk."):
             t = t.T
         if kind.startswith("gemma") and new.endswith("norm"):

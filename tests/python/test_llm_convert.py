@@ -431,6 +431,18 @@ def test_wrong_tensors(tmp_path):
         conversion.convert(source, tmp_path / "m.gguf")
 
 
+@pytest.mark.parametrize("name", ["post_attention_norm", "attn_q_norm", "ffn_gate_inp"])
+def test_a_file_with_tensors_of_other_architectures_becomes_no_folder(folder, name, tmp_path):
+    conversion.convert(folder, tmp_path / "m.gguf")
+    _, raw, weights = _gguf_file.read(tmp_path / "m.gguf")
+    names = {**{n: n for n in weights}, **{f"blk.{i}.{name}.weight": f"blk.{i}.ffn_norm.weight" for i in range(4)}}
+    with open(tmp_path / "other.gguf", "wb") as f:
+        _gguf_file.write(f, raw, [(n, weights[o].type, weights[o].shape) for n, o in names.items()], lambda file, n: file.write(weights[names[n]].raw(0, weights[names[n]].height).tobytes()))
+    with pytest.raises(ValueError, match=f"convert: a tensor has no counterpart in a folder; got 'blk.0.{name}.weight'; expected the tensors of the architecture 'llama'"):
+        conversion.convert(tmp_path / "other.gguf", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
 def test_experts_that_do_not_fit(tmp_path):
     source = folder_with(tmp_path / "small", kind="qwen3_moe")
     with pytest.raises(ValueError, match="convert: GGUF metadata cannot say everything about this model; got experts: .*dense=.1,"):

@@ -2,20 +2,22 @@
 
 Every model here is the same decoder (_network.py) with other parts, so an architecture is one row of ARCHITECTURES."""
 import math
-import re
 from dataclasses import dataclass, field
 
 from .. import _C
+from . import _layers
 from ._errors import Values
 from ._packed import PackedWeight
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What differs between architectures. Names of files: gguf (general.architecture) and hf (model_type)."""
+    """What differs between architectures. Names in files: gguf (general.architecture) and hf (model_type)."""
 
     gguf: str
     hf: str
+    transformers: str  # the class of Hugging Face's library
+    names: tuple = ("llama",)  # kinds of names that its folders have: of those that a weight has (_layers.py), the first one counts
     norm: str = "rms"  # 'rms' (arXiv:1910.07467) or 'layer' (with bias)
     unit_norms: bool = False  # config.json's weights count from 1: x (1 + w). GGUF files have 1 + w
     after: bool = False  # also a norm after attention and after the feed-forward part
@@ -37,18 +39,18 @@ class Architecture:
 
 
 ARCHITECTURES = [
-    Architecture("llama", "llama", interleaved=True),
-    Architecture("mistral", "mistral"),
-    Architecture("llama", "mixtral", interleaved=True, sparse=True),
-    Architecture("qwen2", "qwen2", qkv_bias=True),
-    Architecture("qwen3", "qwen3", qk_norm=True),
-    Architecture("qwen2moe", "qwen2_moe", qkv_bias=True, sparse=True, normed_experts=False),
-    Architecture("qwen3moe", "qwen3_moe", qk_norm=True, sparse=True),
-    Architecture("gemma", "gemma", unit_norms=True, activation="gelu_tanh", scaled_embedding=True),
-    Architecture("gemma2", "gemma2", unit_norms=True, after=True, activation="gelu_tanh", scaled_embedding=True, period=2, caps=(50.0, 30.0)),
-    Architecture("gemma3", "gemma3_text", unit_norms=True, after=True, qk_norm=True, activation="gelu_tanh", scaled_embedding=True, period=6, local_base=10000.0),
-    Architecture("phi3", "phi3", fused=True),
-    Architecture("gpt2", "gpt2", norm="layer", activation="gelu_tanh", gated=False, bias=True, fused=True, positions="learned", transposed=True),
+    Architecture("llama", "llama", "LlamaForCausalLM", interleaved=True),
+    Architecture("mistral", "mistral", "MistralForCausalLM"),
+    Architecture("llama", "mixtral", "MixtralForCausalLM", ("mixtral", "llama"), interleaved=True, sparse=True),
+    Architecture("qwen2", "qwen2", "Qwen2ForCausalLM", qkv_bias=True),
+    Architecture("qwen3", "qwen3", "Qwen3ForCausalLM", qk_norm=True),
+    Architecture("qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM", qkv_bias=True, sparse=True, normed_experts=False),
+    Architecture("qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", qk_norm=True, sparse=True),
+    Architecture("gemma", "gemma", "GemmaForCausalLM", unit_norms=True, activation="gelu_tanh", scaled_embedding=True),
+    Architecture("gemma2", "gemma2", "Gemma2ForCausalLM", ("gemma2", "llama"), unit_norms=True, after=True, activation="gelu_tanh", scaled_embedding=True, period=2, caps=(50.0, 30.0)),
+    Architecture("gemma3", "gemma3_text", "Gemma3ForCausalLM", ("gemma2", "llama"), unit_norms=True, after=True, qk_norm=True, activation="gelu_tanh", scaled_embedding=True, period=6, local_base=10000.0),
+    Architecture("phi3", "phi3", "Phi3ForCausalLM", fused=True),
+    Architecture("gpt2", "gpt2", "GPT2LMHeadModel", ("gpt2",), norm="layer", activation="gelu_tanh", gated=False, bias=True, fused=True, positions="learned", transposed=True),
 ]
 
 
@@ -320,22 +322,6 @@ def from_hf(document):
         v.get("tie_word_embeddings", bool, None)), "config.json")
 
 
-_HF_NAMES = {
-    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "transformer.wte": "token_embd", "transformer.wpe": "position_embd", "transformer.ln_f": "output_norm",
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "input_layernorm": "attn_norm", "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
-    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
-    "block_sparse_moe.gate": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-    "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp",
-    "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
-}
-
-
-# A matrix of one expert: its number, and which one it is.
-_EXPERT = re.compile(r"(?:block_sparse_moe|mlp)\.experts\.(\d+)\.(w1|w2|w3|gate_proj|up_proj|down_proj)")
-_EXPERT_NAMES = {"w1": "gate", "w3": "up", "w2": "down", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
-
-
 def _stacked(parts):
     """The matrices of all experts in one tensor (experts, outputs, inputs), by name. parts: {name: {number: matrix}}. ValueError if one is missing or has another shape."""
     for name, matrices in parts.items():
@@ -357,31 +343,23 @@ class GgufNames:
         self._arch, self._part, self._renamed, self._experts = arch, part, {}, {}
 
     def add(self, tensors):
-        arch, after_attention = self._arch, "post_attention_norm" if self._arch.after else "ffn_norm"
+        arch = self._arch
         for name, tensor in tensors.items():
             base, _, kind = (text_name(name) or "").rpartition(".")
             if arch.hf == "gpt2" and not base.startswith(("transformer.", "lm_head")):
                 base = "transformer." + base
-            parts = base.split(".")
-            if base in _HF_NAMES:
-                new = _HF_NAMES[base]
-            elif len(parts) > 3 and parts[0] in ("model", "transformer") and parts[1] in ("layers", "h") and parts[2].isdigit():
-                inner = ".".join(parts[3:])
-                expert = _EXPERT.fullmatch(inner)
-                if expert and kind == "weight":
-                    stack = f"blk.{parts[2]}.ffn_{_EXPERT_NAMES[expert.group(2)]}_exps.weight"
-                    self._experts.setdefault(stack, {})[int(expert.group(1))] = self._part(stack, tensor)
-                    continue
-                new = after_attention if inner == "post_attention_layernorm" else _HF_NAMES.get(inner)
-                new = new and f"blk.{parts[2]}.{new}"
-            else:
-                new = None
-            if new and kind in ("weight", "bias"):
-                if arch.transposed and tensor.dim() == 2 and new.startswith("blk."):
-                    tensor = tensor.t().contiguous()
-                if arch.unit_norms and new.endswith("_norm"):
-                    tensor = tensor.float() + 1
-                self._renamed[f"{new}.{kind}"] = self._part(f"{new}.{kind}", tensor)
+            weight, new, number = _layers.gguf_name(base, arch) or (None, None, None)
+            if weight is None or kind not in ("weight", "bias"):
+                continue
+            if number is not None:
+                if kind == "weight":
+                    self._experts.setdefault(f"{new}.weight", {})[number] = self._part(f"{new}.weight", tensor)
+                continue
+            if arch.transposed and tensor.dim() == 2 and weight.part != "model":
+                tensor = tensor.t().contiguous()
+            if arch.unit_norms and weight.kind == _layers.NORM:
+                tensor = tensor.float() + 1
+            self._renamed[f"{new}.{kind}"] = self._part(f"{new}.{kind}", tensor)
 
     def finish(self):
         """The tensors."""

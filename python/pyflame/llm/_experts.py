@@ -15,14 +15,15 @@ def _grouped(x, weight, ends):
 
 
 class Experts:
-    """The experts of one layer. router (count, hidden); gate and up (count, inner, hidden), or both in gate_up (count, 2 inner, hidden); down (count, hidden, inner).
+    """The experts of one layer. router (count, hidden); weights: gate and up (count, inner, hidden), or both in gate_up (count, 2 inner, hidden); down (count, hidden, inner).
 
     shared: the weights of the expert that all tokens have, a dict with gate, up and down, and scale (1, hidden), whose product with the token's input decides
-    through a sigmoid how much it counts; or None. linear: the function that multiplies with a matrix."""
+    through a sigmoid how much it counts; or None. found: all of these by their names in _layers.py. linear: the function that multiplies with a matrix."""
 
-    def __init__(self, sizes, router, weights, shared, activation, linear):
-        self.sizes, self.router, self.weights, self.shared, self.activation, self.linear = sizes, router, weights, shared, activation, linear
-        self.numbers = _C.arange(sizes.count, device=router.device)
+    def __init__(self, sizes, found, activation, linear):
+        of = {part: {name.removeprefix(part): w for name, w in found.items() if name.startswith(part)} for part in ("expert_", "shared_")}
+        self.sizes, self.router, self.weights, self.shared, self.activation, self.linear = sizes, found["router"], of["expert_"], of["shared_"] or None, activation, linear
+        self.numbers = _C.arange(sizes.count, device=self.router.device)
 
     def matrices(self):
         """The weights that are worth a place in host memory: all but the router's and the shared expert's scale."""

@@ -8,11 +8,11 @@ import os
 import re
 
 from .. import _C, _numpy as np
-from ._architectures import _HF_NAMES, text_name
+from . import _layers
+from ._architectures import text_name
 from ._errors import Values
 
-_PARTS = {"attn_q": "q", "attn_k": "k", "attn_v": "v", "attn_qkv": "qkv", "attn_output": "o", "ffn_gate": "gate", "ffn_up": "up", "ffn_down": "down"}
-_NAME = re.compile(r"(?:model|transformer)\.(?:layers|h)\.(\d+)\.(.+)\.lora_([AB])(?:\.default)?\.weight")
+_NAME = re.compile(_layers.PATH + r"(.+)\.lora_([AB])(?:\.default)?\.weight")
 
 
 class Adapter:
@@ -60,12 +60,12 @@ def read_adapter(name, path, network):
         if place is None:
             wrong.append(f"{at}: the model has no such weight")
             continue
-        key, part, first, outputs, inputs = place
+        key, weight, first, outputs, inputs = place
         if a.shape != (r, inputs) or b.shape != (outputs, r):
             wrong.append(f"{at}: A {a.shape} and B {b.shape} instead of {(r, inputs)} and {(outputs, r)}")
             continue
         if network.share is not None:
-            a, b = network.share.factors(network.whole, part, a, b)
+            a, b = network.share.factors(network.whole, weight, a, b)
         s = _pattern(v.get("alpha_pattern", dict, {}), module, alpha) / (math.sqrt(r) if rslora else r)
         factors.setdefault((layer, key), []).append((a, (s * b).astype(np.float32), first))
     if wrong:
@@ -76,22 +76,19 @@ def read_adapter(name, path, network):
 
 
 def _place(network, layer, module):
-    """(name of the network's weight, the part of it, first row of that, outputs, inputs) of a module of Hugging Face's layout, or None. Outputs and inputs are those of the whole
-    model, the first row is that in the network's own weight."""
-    c = network.whole
-    part = "gate_up" if module == "mlp.gate_up_proj" else _PARTS.get(_HF_NAMES.get(module, ""))
-    if part is None or layer >= len(network.layers):
+    """(name of the network's weight, the Weight (_layers.py) that is it or a part of it, first row of that, outputs, inputs) of a module of Hugging Face's layout, or None. Outputs and inputs are
+    those of the whole model, the first row is that in the network's own weight."""
+    weight = _layers.of_module(module, network.whole.architecture)
+    if weight is None or not weight.adapts or layer >= len(network.layers):
         return None
-    q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
-    sizes = {"q": (q, c.hidden), "k": (kv, c.hidden), "v": (kv, c.hidden), "qkv": (q + 2 * kv, c.hidden), "o": (c.hidden, q), "gate": (c.inner, c.hidden), "up": (c.inner, c.hidden),
-             "gate_up": (2 * c.inner, c.hidden), "down": (c.hidden, c.inner)}  # fmt: skip
-    weights = network.layers[layer]
-    if part in weights:
-        return (part, part, 0, *sizes[part])
-    own = network.config
-    q, kv = own.heads * own.head_dim, own.kv_heads * own.head_dim
-    joined, first = {"q": ("qkv", 0), "k": ("qkv", q), "v": ("qkv", q + kv), "gate": ("gate_up", 0), "up": ("gate_up", own.inner)}.get(part, (None, 0))
-    return (joined, part, first, *sizes[part]) if joined in weights else None
+    weights, shape = network.layers[layer], weight.shape(_layers.sizes(network.whole))
+    if weight.name in weights:
+        return (weight.name, weight, 0, *shape)
+    for joined, parts in _layers.JOINED.items():
+        if weight.name in parts and joined in weights:
+            own = _layers.sizes(network.config)
+            return (joined, weight, sum(_layers.OF_NAME[p].shape(own)[0] for p in parts[:parts.index(weight.name)]), *shape)
+    return None
 
 
 class Adapters:

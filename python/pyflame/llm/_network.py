@@ -8,7 +8,7 @@ import threading
 
 from .. import _C
 from .. import no_grad
-from . import _loading, _offload
+from . import _layers, _loading, _offload
 from ._experts import Experts
 from ._packed import PackedWeight, PairedRows
 
@@ -146,14 +146,16 @@ class Network:
 
     def _take(self, tensors, offload_bytes):
         c, a = self.config, self.config.architecture
-        q, kv, missing, wrong, used = c.heads * c.head_dim, c.kv_heads * c.head_dim, [], [], set()
+        sizes, missing, wrong, used = _layers.sizes(c), [], [], set()
 
-        def tensor(name, *shape):
+        def tensor(name, shape):
             t = tensors.get(name)
             used.add(name)
             if t is None:
                 missing.append(name)
                 return None
+            if len(t.shape) == 1 and len(shape) == 2 and shape[0] == 1:  # GGUF files have a matrix of one row as a vector
+                t = t.reshape(1, -1)
             if tuple(t.shape) != shape:
                 wrong.append(f"{name} {tuple(t.shape)} instead of {shape}")
             return t
@@ -167,72 +169,47 @@ class Network:
                 t = t.decoded(dtype or self.dtype)
             return t.detach().to(self.device).to(dtype or self.dtype)
 
-        def decoded(t):
-            return ready(t.decoded() if isinstance(t, PackedWeight) else t)
+        def taken(weight, shape, name):
+            """(the weight, its bias or None), as the forward pass has them."""
+            t, dtype = tensor(name + ".weight", shape), None
+            if weight.kind == _layers.SMALL and isinstance(t, PackedWeight):
+                t = t.decoded()
+            if weight.kind == _layers.NORM:
+                # GPUs compute norms of 16-bit types in float32 without casts, which would be kernels of their own.
+                dtype = self.dtype if a.norm == "rms" and _on_gpu(self.device) else _C.float32
+            biased = a.norm == "layer" if weight.kind == _layers.NORM else weight.bias and (c.bias or (name + ".bias" in tensors if weight.bias == "file" else getattr(c, weight.bias)))
+            t = ready(t, dtype)
+            return t, ready(tensor(name + ".bias", shape[:1]), dtype) if biased else None
 
-        def linear(name, outputs, inputs, bias):
-            return ready(tensor(name + ".weight", outputs, inputs)), ready(tensor(name + ".bias", outputs)) if bias else None
+        def of_model(name):
+            weight = _layers.OF_NAME[name]
+            return taken(weight, weight.shape(sizes), weight.gguf)
 
-        def norm(name, size):
-            # GPUs compute norms of 16-bit types in float32 without casts, which would be kernels of their own.
-            dtype = self.dtype if a.norm == "rms" and _on_gpu(self.device) else _C.float32
-            return ready(tensor(name + ".weight", size), dtype), ready(tensor(name + ".bias", size), dtype) if a.norm == "layer" else None
-
-        self.embedding = ready(tensor("token_embd.weight", c.vocab, c.hidden))
-        self.positions = tensor("position_embd.weight", c.context, c.hidden) if a.positions == "learned" else None
-        self.positions = decoded(self.positions)
-        self.output_norm = norm("output_norm", c.hidden)
+        self.embedding = of_model("embedding")[0]
+        self.positions = of_model("positions")[0] if a.positions == "learned" else None
+        self.output_norm = of_model("output_norm")
         own = "output.weight" in tensors if c.tied is None else not c.tied
-        self.output = ready(tensor("output.weight", c.vocab, c.hidden)) if own else self.embedding
+        self.output = of_model("output")[0] if own else self.embedding
         if self.share is not None and self.output is not None:
             self.output = self.share.head(self.output, not own)
-        def experts(p):
-            e, router = c.experts, decoded(tensor(p + "ffn_gate_inp.weight", c.experts.count, c.hidden))
-            weights = {name: ready(tensor(f"{p}ffn_{name}_exps.weight", e.count, *shape)) for name, shape in (("gate", (e.inner, c.hidden)), ("up", (e.inner, c.hidden)), ("down", (c.hidden, e.inner)))}
-            shared = None
-            if e.shared:
-                shared = {name: ready(tensor(f"{p}ffn_{name}_shexp.weight", *shape)) for name, shape in (("gate", (e.shared, c.hidden)), ("up", (e.shared, c.hidden)), ("down", (c.hidden, e.shared)))}
-                scale = tensors.get(p + "ffn_gate_inp_shexp.weight")
-                if scale is not None:
-                    tensors[p + "ffn_gate_inp_shexp.weight"] = scale.reshape(1, -1) if len(scale.shape) == 1 else scale
-                    shared["scale"] = decoded(tensor(p + "ffn_gate_inp_shexp.weight", 1, c.hidden))
-            return None if missing or wrong else Experts(e, router, weights, shared, _ACTIVATIONS[c.activation], _linear)
-
         self.layers, self.experts = [], {}
         first_offloaded = self._first_offloaded(tensors, offload_bytes)
+        of_layer = {sparse: [(w, w.shape(sizes)) for w in _layers.of_layer(c, sparse)] for sparse in {False, c.experts is not None}}
         for i in range(c.layers):
-            p, layer = f"blk.{i}.", {}
-            if a.fused and p + "attn_qkv.weight" in tensors:
-                weight, bias = linear(p + "attn_qkv", q + 2 * kv, c.hidden, c.bias or c.qkv_bias)
-                layer["qkv"] = weight, bias
-            else:
-                for name, outputs in (("q", q), ("k", kv), ("v", kv)):
-                    weight, bias = linear(p + "attn_" + name, outputs, c.hidden, c.bias or c.qkv_bias)
-                    layer[name] = weight, bias
-            if c.experts is not None and i not in c.experts.dense:
-                self.experts[i] = experts(p)
-            elif a.fused and a.gated:
-                layer["gate_up"] = linear(p + "ffn_up", 2 * c.inner, c.hidden, c.mlp_bias)
-            else:
-                layer["up"] = linear(p + "ffn_up", c.inner, c.hidden, c.bias or c.mlp_bias)
-                if a.gated:
-                    layer["gate"] = linear(p + "ffn_gate", c.inner, c.hidden, c.bias or c.mlp_bias)
-            if i not in self.experts:
-                layer["down"] = linear(p + "ffn_down", c.hidden, c.inner, c.bias or c.mlp_bias)
-            layer["o"] = linear(p + "attn_output", c.hidden, q, c.bias or (p + "attn_output.bias" in tensors))
-            layer["attn_norm"], layer["ffn_norm"] = norm(p + "attn_norm", c.hidden), norm(p + "ffn_norm", c.hidden)
-            if a.after:
-                layer["after_attn"], layer["after_ffn"] = norm(p + "post_attention_norm", c.hidden), norm(p + "post_ffw_norm", c.hidden)
-            if a.qk_norm:
-                layer["q_norm"], layer["k_norm"] = norm(p + "attn_q_norm", c.head_dim), norm(p + "attn_k_norm", c.head_dim)
+            layer, of_experts = {}, {}
+            for weight, shape in of_layer[c.experts is not None and i not in c.experts.dense]:
+                name = f"blk.{i}.{weight.gguf}"
+                if weight.unless in layer or (weight.optional and name + ".weight" not in tensors):
+                    continue
+                (of_experts if weight.of_experts else layer)[weight.name] = taken(weight, shape, name)
             self.layers.append(layer)
             if missing or wrong:
                 break  # the first layer's names say enough
-            if "q" in layer:
-                _joined(layer, "qkv", "qkv")
-            if "gate" in layer:
-                _joined(layer, "gate_up", ("gate", "up"))
-            if i in self.experts:
+            for joined, parts in _layers.JOINED.items():
+                if all(part in layer for part in parts):
+                    _joined(layer, joined, parts)
+            if of_experts:
+                self.experts[i] = Experts(c.experts, {name: weight for name, (weight, _) in of_experts.items()}, _ACTIVATIONS[c.activation], _linear)
                 _join_stacks(self.experts[i].weights)
             for weight in self._matrices(i):
                 if isinstance(weight, PackedWeight):
@@ -263,8 +240,8 @@ class Network:
             return layers
         sizes, each = [0] * layers, self.dtype.itemsize
         for name, t in tensors.items():
-            number = name.split(".")[1] if name.startswith("blk.") else ""
-            if number.isdigit() and int(number) < layers and len(t.shape) > 1 and ".ffn_gate_inp" not in name:
+            weight, number = _layers.of_gguf(name.rpartition(".")[0], self.config.architecture) or (None, None)
+            if number is not None and int(number) < layers and weight.kind == _layers.PRODUCT and len(t.shape) > 1:
                 sizes[int(number)] += t.nbytes if isinstance(t, PackedWeight) and not t.as_floats else math.prod(t.shape) * each
         return _offload.first_offloaded(sizes, nbytes)
 
@@ -355,40 +332,18 @@ class Network:
         """x times a weight of layer i, and what adapters add to it."""
         y = _linear(x, self.layers[i][name])
         y = y if adapt is None else adapt(i, name, x, y)
-        return y if self.share is None or name not in ("o", "down") else self.share.summed(y)
+        return y if self.share is None or name not in _layers.SUMMED else self.share.summed(y)
 
     def _queries_keys_values(self, i, x, adapt=None):
-        c = self.config
-        q_size, kv_size = c.heads * c.head_dim, c.kv_heads * c.head_dim
-        if "qkv" in self.layers[i]:
-            return self._product(i, "qkv", x, adapt).split([q_size, kv_size, kv_size], dim=-1)
-        return [self._product(i, name, x, adapt) for name in "qkv"]
-
-    def _attention(self, i, layer, x, cache, begin, masks, adapt=None):
-        c, t = self.config, x.shape[0]
-        q_size = c.heads * c.head_dim
-        q, k, v = self._queries_keys_values(i, x, adapt)
-        q, k, v = (z.reshape(1, t, h, c.head_dim).transpose(1, 2) for z, h in ((q, c.heads), (k, c.kv_heads), (v, c.kv_heads)))
-        if "q_norm" in layer:
-            q, k = self._norm(q, layer["q_norm"]), self._norm(k, layer["k_norm"])
-        windowed = c.windowed[i]
-        if c.architecture.positions == "rope":
-            cos, sin = (table[begin:begin + t] for table in self.turns(windowed, cache.long))
-            q, k = self._rotated(q, cos, sin), self._rotated(k, cos, sin)
-        keys, values = cache.keys[i], cache.values[i]
-        keys[:, :, begin:begin + t] = k
-        values[:, :, begin:begin + t] = v
-        seen, length = masks
-        if t == 1 and not windowed and not c.attention_cap:  # one token sees all keys: their number is no part of the program
-            y = _C.scaled_dot_product_attention(q, keys, values, scale=c.scale, enable_gqa=c.heads != c.kv_heads, kv_length=begin + 1)
-            return self._product(i, "o", y.transpose(1, 2).reshape(t, q_size), adapt)
-        keys, values = keys[:, :, :length], values[:, :, :length]
-        mask = seen(windowed)
-        if c.attention_cap:
-            y = self._capped(q, keys, values, mask)
+        """Queries, keys and values (T, heads, head size), before they are turned."""
+        c, layer = self.config, self.layers[i]
+        if "qkv" in layer:
+            q_size, kv_size = c.heads * c.head_dim, c.kv_heads * c.head_dim
+            q, k, v = self._product(i, "qkv", x, adapt).split([q_size, kv_size, kv_size], dim=-1)
         else:
-            y = _C.scaled_dot_product_attention(q, keys, values, mask, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
-        return self._product(i, "o", y.transpose(1, 2).reshape(t, q_size), adapt)
+            q, k, v = self._product(i, "q", x, adapt), self._product(i, "k", x, adapt), self._product(i, "v", x, adapt)
+        q, k, v = q.reshape(-1, c.heads, c.head_dim), k.reshape(-1, c.kv_heads, c.head_dim), v.reshape(-1, c.kv_heads, c.head_dim)
+        return (self._norm(q, layer["q_norm"]), self._norm(k, layer["k_norm"]), v) if "q_norm" in layer else (q, k, v)
 
     def _capped(self, q, k, v, mask):
         """softmax(cap tanh(q k^T scale / cap)) v (arXiv:2408.00118)."""
@@ -413,12 +368,28 @@ class Network:
             x = act(self._product(i, "up", x, adapt))
         return self._product(i, "down", x, adapt)
 
+    def states(self, ids, positions, attention, adapt=None):
+        """Hidden states (T, hidden) of tokens, ids (T,). This is the block of all architectures; what differs between the forward passes are two functions: positions(table) has the tokens' rows of
+        learned positions, and attention(i, q, k, v) what layer i's queries see, T times heads times head size; it also keeps the keys and values. adapt: what adapters add to a product, or None."""
+        c = self.config
+        x = _rows(self.embedding, ids).to(self.dtype)
+        if c.embedding_scale != 1.0:
+            x = x * c.embedding_scale
+        if self.positions is not None:
+            x = x + positions(self.positions)
+        for i, layer in enumerate(self.layers):
+            q, k, v = self._queries_keys_values(i, self._norm(x, layer["attn_norm"]), adapt)
+            y = attention(i, q, k, v)
+            y = self._product(i, "o", y.reshape(-1, c.heads * c.head_dim), adapt)
+            x = x + (self._norm(y, layer["after_attn"]) if "after_attn" in layer else y)
+            y = self._feed_forward(i, self._norm(x, layer["ffn_norm"]), adapt)
+            x = x + (self._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
+        return x
+
     def _block(self, ids, cache, begin, adapt=None):
         """Hidden states (T, hidden) of T tokens from position `begin` on. Keys and values are written to the cache."""
-        c = self.config
-        t = len(ids)
+        c, t, made = self.config, len(ids), {}
         length = cache.capacity if t == 1 else min(cache.capacity, self._rounded(begin + t))
-        made = {}
 
         def seen(windowed):
             if windowed not in made:
@@ -426,17 +397,23 @@ class Network:
                 made[windowed] = (key <= at) & (key > at - c.window) if windowed else key <= at
             return made[windowed]
 
-        x = _rows(self.embedding, _C.tensor(ids, dtype=_C.int64, device=self.device)).to(self.dtype)
-        if c.embedding_scale != 1.0:
-            x = x * c.embedding_scale
-        if self.positions is not None:
-            x = x + self.positions[begin:begin + t]
-        for i, layer in enumerate(self.layers):
-            y = self._attention(i, layer, self._norm(x, layer["attn_norm"]), cache, begin, (seen, length), adapt)
-            x = x + (self._norm(y, layer["after_attn"]) if "after_attn" in layer else y)
-            y = self._feed_forward(i, self._norm(x, layer["ffn_norm"]), adapt)
-            x = x + (self._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
-        return x
+        def attention(i, q, k, v):
+            q, k, v = q.transpose(0, 1).unsqueeze(0), k.transpose(0, 1).unsqueeze(0), v.transpose(0, 1).unsqueeze(0)
+            windowed = c.windowed[i]
+            if c.architecture.positions == "rope":
+                cos, sin = (table[begin:begin + t] for table in self.turns(windowed, cache.long))
+                q, k = self._rotated(q, cos, sin), self._rotated(k, cos, sin)
+            keys, values = cache.keys[i], cache.values[i]
+            keys[:, :, begin:begin + t] = k
+            values[:, :, begin:begin + t] = v
+            if t == 1 and not windowed and not c.attention_cap:  # one token sees all keys: their number is no part of the program
+                y = _C.scaled_dot_product_attention(q, keys, values, scale=c.scale, enable_gqa=c.heads != c.kv_heads, kv_length=begin + 1)
+            else:
+                keys, values, mask = keys[:, :, :length], values[:, :, :length], seen(windowed)
+                y = self._capped(q, keys, values, mask) if c.attention_cap else _C.scaled_dot_product_attention(q, keys, values, mask, scale=c.scale, enable_gqa=c.heads != c.kv_heads)
+            return y.transpose(1, 2)
+
+        return self.states(_C.tensor(ids, dtype=_C.int64, device=self.device), lambda table: table[begin:begin + t], attention, adapt)
 
     def _head(self, x):
         logits = _linear(self._norm(x, self.output_norm), (self.output, None)).float()
@@ -477,7 +454,7 @@ def unpaired(tensors, config):
     """Rows of q and k of GGUF's llama from pairs (2i, 2i + 1) to halves (i, i + n/2), which the other files have."""
     changed = dict(tensors)
     for name, t in tensors.items():
-        heads = config.heads if ".attn_q." in name else config.kv_heads if ".attn_k." in name else None
+        heads = _layers.heads_of(name, config)
         if heads and t.shape[0] == heads * config.head_dim:
             changed[name] = t.in_halves(heads) if isinstance(t, PackedWeight) else PairedRows(t, heads)
     return changed

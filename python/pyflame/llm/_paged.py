@@ -15,7 +15,7 @@ from .. import _C, _numpy as np
 from .. import no_grad
 from ._choice import LIKELIEST, Choices, Row, choose
 from ._kv_cache import dequantized, format_of, quantized, row_bytes
-from ._network import STEP, _on_gpu, _rows
+from ._network import STEP, _on_gpu
 
 BLOCK = 16  # tokens in a block
 # In a step with a part of a prompt: the fewest rows, and rows of logits; the fewest blocks of a table; the fewest texts of packed sequences.
@@ -364,26 +364,14 @@ class Step:
 
     def logits(self):
         """The logits that the parts want, float32 (logits, vocabulary), which are computed when they are read; without any, the hidden states."""
-        n, c = self.network, self.network.config
+        n = self.network
         with no_grad():
-            x = _rows(n.embedding, self.ids).to(n.dtype)
-            if c.embedding_scale != 1.0:
-                x = x * c.embedding_scale
-            if n.positions is not None:
-                x = x + n.positions.index_select(0, self.at)
-            for i, layer in enumerate(n.layers):
-                y = self._attention(i, layer, n._norm(x, layer["attn_norm"]))
-                x = x + (n._norm(y, layer["after_attn"]) if "after_attn" in layer else y)
-                y = n._feed_forward(i, n._norm(x, layer["ffn_norm"]), self.adapt)
-                x = x + (n._norm(y, layer["after_ffn"]) if "after_ffn" in layer else y)
+            x = n.states(self.ids, lambda table: table.index_select(0, self.at), self._attention, self.adapt)
             return n._head(x if self._all_rows else x.index_select(0, self.last)) if self.wanted else x
 
-    def _attention(self, i, layer, x):
-        n, c, rows = self.network, self.network.config, self.rows
-        q, k, v = n._queries_keys_values(i, x, self.adapt)
-        q, k, v = (z.reshape(rows, h, c.head_dim) for z, h in ((q, c.heads), (k, c.kv_heads), (v, c.kv_heads)))
-        if "q_norm" in layer:
-            q, k = n._norm(q, layer["q_norm"]), n._norm(k, layer["k_norm"])
+    def _attention(self, i, q, k, v):
+        """What layer i's queries see (rows, heads, head size); keys and values are written to the pages."""
+        n, c = self.network, self.network.config
         windowed = c.windowed[i]
         if self._fused:
             q = _C._rotary_store(q, k, v, *n.turns(windowed, self.pages.long), self.at, self.slots, self.pages.keys[i], self.pages.values[i])
@@ -405,7 +393,7 @@ class Step:
             if y is not None:
                 z[: self._singles.rows].add_(y)
             y = z
-        return n._product(i, "o", y.reshape(rows, c.heads * c.head_dim), self.adapt)
+        return y
 
     def _turns(self, windowed):
         if ("turns", windowed) not in self._tables:

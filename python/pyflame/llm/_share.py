@@ -1,16 +1,14 @@
-"""What one rank of tensor parallelism has of a model (arXiv:1909.08053): which rows and columns of each weight.
+"""What one rank of tensor parallelism has of a model (arXiv:1909.08053): which rows and columns of each weight. _layers.py has the weights and the sizes that are divided.
 
 Query heads, and the rows of gate and up, are divided in order; o and down have the columns that belong to them, and one all_reduce after each adds the ranks' parts.
 A rank has the key and value heads of its query heads. Where there are fewer of these than ranks, several ranks have the same one, as in vLLM.
 Experts are divided in the same way, each of them: the router is whole, so all ranks choose the same experts."""
 import dataclasses
-import re
 
 from .. import _C, _numpy as np
 from .. import distributed
+from . import _layers
 from ._packed import PackedWeight
-
-_LAYER = re.compile(r"blk\.\d+\.(\w+)\.(weight|bias)")
 
 
 def _taken(t, dim, ranges):
@@ -55,34 +53,33 @@ class Share:
     def _part(self, total):
         return self.rank * total // self.size, (self.rank + 1) * total // self.size
 
-    def ranges(self, c, name):
-        """The (begin, end) of this rank's rows of a weight of the whole model; of o and down, of its columns. None: it has all. name: as in Network.layers."""
-        q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
-        own, of_q = self.config(c), self._part(q)
-        begin = self.rank * c.kv_heads // self.size * c.head_dim
-        of_kv = begin, begin + own.kv_heads * c.head_dim
-        inner = self._part(c.inner)
-        return {"q": [of_q], "k": [of_kv], "v": [of_kv], "o": [of_q], "qkv": [of_q, *((at + b, at + e) for at in (q, q + kv) for b, e in [of_kv])],
-                "up": [inner], "gate": [inner], "down": [inner], "gate_up": [inner, tuple(c.inner + i for i in inner)]}.get(name)  # fmt: skip
+    def _ranges(self, c, names):
+        """The (begin, end) of this rank's rows, or columns, of a weight that has these sizes (_layers.py) one after the other. None: it has all."""
+        whole = _layers.sizes(c)
+        if not all(name in _layers.DIVIDED and name in whole for name in names):
+            return None
+        ranges, at = [], 0
+        for name in names:
+            begin, end = self._part(whole[name])
+            if name == "kv":
+                begin = self.rank * c.kv_heads // self.size * c.head_dim
+                end = begin + self.config(c).kv_heads * c.head_dim
+            ranges.append((at + begin, at + end))
+            at += whole[name]
+        return ranges
 
     def tensor(self, c, name, t):
         """This rank's part of a tensor under a name of GGUF, or of one matrix of a stack. ValueError where packed weights cannot be divided."""
-        match = _LAYER.fullmatch(name)
-        if match is None:
+        base, _, kind = name.rpartition(".")
+        weight, _ = _layers.of_gguf(base, c.architecture) or (None, None)
+        if weight is None:
             return t
-        what, bias = match.group(1), match.group(2) == "bias"
-        e = c.experts
-        names = {"attn_q": "q", "attn_k": "k", "attn_v": "v", "attn_qkv": "qkv", "attn_output": "o", "ffn_gate": "gate", "ffn_down": "down", "ffn_up": "gate_up" if c.architecture.fused and c.architecture.gated else "up"}
-        if what in names:
-            key, ranges = names[what], self.ranges(c, names[what])
-        else:
-            key, _, kind = what.removeprefix("ffn_").partition("_")
-            if kind not in ("exps", "shexp") or key not in ("gate", "up", "down") or e is None:
-                return t  # norms and routers
-            ranges = [self._part(e.inner if kind == "exps" else e.shared)]
-        if key not in ("o", "down"):
-            return _rows(t, ranges, bias)
-        if bias:  # it is added once
+        if ranges := self._ranges(c, weight.rows):
+            return _rows(t, ranges, kind == "bias")
+        ranges = self._ranges(c, [weight.columns])
+        if ranges is None:
+            return t
+        if kind == "bias":  # it is added once
             return t if self.rank == 0 else _C.zeros_like(t)
         return self._columns(name, t, ranges)
 
@@ -96,13 +93,12 @@ class Share:
         (begin, end), = ranges
         return t.part_of_columns(begin, end)
 
-    def factors(self, c, name, a, b):
+    def factors(self, c, weight, a, b):
         """This rank's part of an adapter's factors A (r, inputs) and B (outputs, r), arrays: its product with A of o and down is a part of the sum, as that with the weight is."""
-        ranges = self.ranges(c, name)
-        if name in ("o", "down"):
-            (begin, end), = ranges
-            return a[:, begin:end], b
-        return a, np.concatenate([b[begin:end] for begin, end in ranges])
+        if ranges := self._ranges(c, weight.rows):
+            return a, np.concatenate([b[begin:end] for begin, end in ranges])
+        (begin, end), = self._ranges(c, [weight.columns])
+        return a[:, begin:end], b
 
     # The embedding is whole on each rank, and the head is divided over the vocabulary. A look-up reads one row for each token, so dividing the embedding would save
     # memory but no time, and costs one more all_reduce. The head is read whole for each step: of a model with 1.2e9 weights and 128256 tokens of 2048 it is 21 %

@@ -16,7 +16,7 @@ import numpy as np
 
 from ... import _C, _foreign_files
 from ...io import _umask, _write_atomically
-from .. import _architectures, _tokenizer_model
+from .. import _architectures, _layers, _tokenizer_model
 from ..language_model import _check_gguf, _json, _place, _template_of, load, load_tokenizer
 from . import _blocks, _descriptions, _encoders, _gguf_file, _quantized, _tokenizers
 from ._weights import Stack, Weight, of_safetensors, write_safetensors
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 22  # numbers in memory
 _IGNORED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")  # buffers that some folders have among their weights
-_KEPT = ("ffn_gate_inp", "position_embd", "token_types")  # matrices that stay float32: small, and every token's way depends on them
+_KEPT = (*(w.gguf for w in _layers.OF_NAME.values() if w.kind == _layers.SMALL), "token_types")  # matrices that stay float32: small, and every token's way depends on them
 TEXT = (
     "The harbour was quiet in the early morning. Two men carried boxes from a small boat to a cart, and a dog followed them back and forth. "
     "When the sun came over the hills, the first shops opened, and the smell of fresh bread filled the street. "
@@ -207,10 +207,8 @@ class _Folder(_AnyFolder):
                 continue
             if not isinstance(w, Weight):
                 raise ValueError(f"convert: a tensor has a dtype that is not available; got {w} of '{name}'; expected float32, float16 or bfloat16")
-            expert = _architectures._EXPERT.fullmatch(name.partition(".layers.")[2].partition(".")[2].removesuffix(".weight")) if arch.sparse else None
-            if expert:
-                layer = name.partition(".layers.")[2].partition(".")[0]
-                stacks.setdefault(f"blk.{layer}.ffn_{_architectures._EXPERT_NAMES[expert.group(2)]}_exps.weight", {})[int(expert.group(1))] = w
+            if arch.sparse and name.endswith(".weight") and (stack := _layers.gguf_name(name.removesuffix(".weight"), arch)) and stack[2] is not None:
+                stacks.setdefault(stack[1] + ".weight", {})[stack[2]] = w
                 continue
             new = _architectures.gguf_names({name: w}, arch)
             if len(new) != 1:
@@ -218,7 +216,7 @@ class _Folder(_AnyFolder):
             (new, w), = new.items()
             if new == "output.weight" and c.tied:
                 continue
-            heads = c.heads if ".attn_q." in new else c.kv_heads if ".attn_k." in new else None
+            heads = _layers.heads_of(new, c)
             if pairs and heads:
                 if w.shape[0] != heads * c.head_dim:
                     raise ValueError(f"convert: a tensor has another shape; got {w.shape} of '{name}'; expected {heads * c.head_dim} rows")
@@ -302,13 +300,13 @@ class _File:
         for name, w in self.weights.items():
             if name in _descriptions.FACTORS:
                 continue
-            if experts := _descriptions.hf_expert_names(name, w.shape[0], written.architecture):
-                tensors |= {new: (w.part(i), type or (w.type if w.type in _blocks.PLAIN else "F32")) for i, new in enumerate(experts)}
-                continue
-            new = _descriptions.hf_name(name, written.architecture)
+            new = _layers.hf_name(name, written.architecture)
             if new is None:
                 raise ValueError(f"convert: a tensor has no counterpart in a folder; got '{name}'; expected the tensors of the architecture '{arch.gguf}'")
-            heads = config.heads if ".attn_q." in name else config.kv_heads if ".attn_k." in name else None
+            if "{}" in new:
+                tensors |= {new.format(i): (w.part(i), type or (w.type if w.type in _blocks.PLAIN else "F32")) for i in range(w.shape[0])}
+                continue
+            heads = _layers.heads_of(name, config)
             if arch.interleaved and heads:
                 if w.shape[0] != heads * config.head_dim:
                     raise ValueError(f"convert: a tensor has another shape; got {w.shape} of '{name}'; expected {heads * config.head_dim} rows")

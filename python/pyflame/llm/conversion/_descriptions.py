@@ -2,7 +2,6 @@
 
 What has been written is read again by the readers of pf.llm, and must be the same model. So what a form cannot say is refused, and never lost."""
 import math
-import re
 
 import numpy as np
 
@@ -13,10 +12,7 @@ from .._network import _frequencies
 # Fields that are compared: all that decide what a model computes. RoPE's are compared as angles, the rest of Config is names.
 _COMPARED = ("layers", "hidden", "heads", "kv_heads", "head_dim", "inner", "vocab", "context", "eps", "activation", "rope_dim", "local_base", "window", "windowed", "attention_cap", "logit_cap",
              "scale", "embedding_scale", "qkv_bias", "bias", "mlp_bias", "experts")  # fmt: skip
-_TRANSFORMERS = {
-    "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM",
-    "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM", "gpt2": "GPT2LMHeadModel", "mixtral": "MixtralForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
-}  # fmt: skip
+FACTORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 
 
 class Factors:
@@ -92,7 +88,7 @@ def to_document(config, metadata, tensors):
     hf = arch.hf
     if arch.gguf == "llama" and (c.experts or c.window):
         hf = "mixtral" if c.experts else "mistral"
-    document = {"architectures": [_TRANSFORMERS[hf]] if hf in _TRANSFORMERS else [], "model_type": hf, "vocab_size": c.vocab, "tie_word_embeddings": "output.weight" not in tensors}
+    document = {"architectures": [_architectures._find("hf", hf, "").transformers], "model_type": hf, "vocab_size": c.vocab, "tie_word_embeddings": "output.weight" not in tensors}
     if arch.positions == "learned":
         return document | {"n_embd": c.hidden, "n_layer": c.layers, "n_head": c.heads, "n_inner": c.inner, "n_positions": c.context, "layer_norm_epsilon": c.eps, "activation_function": "gelu_new"}
     activation = "gelu_pytorch_tanh" if c.activation == "gelu_tanh" else c.activation
@@ -152,49 +148,6 @@ def _llama3(config):
         if np.allclose(_frequencies(config, config.rope_base, s)[0], want, rtol=1e-5, atol=0):
             return {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": original}
     raise ValueError(f"convert: RoPE's factors are not those of Llama 3; got up to {factor}; expected factors that config.json can say")
-
-
-# Names of tensors.
-
-_LAYER = {
-    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "attn_norm": "input_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-    "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
-}  # fmt: skip
-_EXPERTS = {"ffn_gate_inp": "mlp.gate", "ffn_gate_inp_shexp": "mlp.shared_expert_gate", **{f"ffn_{n}_shexp": f"mlp.shared_expert.{n}_proj" for n in ("gate", "up", "down")}}
-_GPT2_LAYER = {"attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "attn_norm": "ln_1", "ffn_norm": "ln_2", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
-_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_GPT2_TOP = {"token_embd": "transformer.wte", "position_embd": "transformer.wpe", "output_norm": "transformer.ln_f", "output": "lm_head"}
-FACTORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
-
-
-def hf_name(name, arch):
-    """The name of a GGUF tensor in Hugging Face's layout, or None where it has none."""
-    base, _, kind = name.rpartition(".")
-    learned = arch.positions == "learned"
-    parts = base.split(".")
-    if len(parts) == 3 and parts[0] == "blk" and parts[1].isdigit():
-        own = {"ffn_norm": "pre_feedforward_layernorm" if arch.after else "post_attention_layernorm", **({"ffn_up": "mlp.gate_up_proj"} if arch.fused else {})}
-        if arch.sparse:
-            own |= _EXPERTS | ({"ffn_gate_inp": "block_sparse_moe.gate"} if arch.hf == "mixtral" else {})
-        inner = _GPT2_LAYER.get(parts[2]) if learned else {**_LAYER, **own}.get(parts[2])
-        new = inner and f"{'transformer.h' if learned else 'model.layers'}.{parts[1]}.{inner}"
-    else:
-        new = (_GPT2_TOP if learned else _TOP).get(base)
-    return f"{new}.{kind}" if new and kind in ("weight", "bias") else None
-
-
-_STACK = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down)_exps\.weight")
-
-
-def hf_expert_names(name, count, arch):
-    """The names of the matrices in a GGUF file's stack, in Hugging Face's layout; None if the tensor is no such stack."""
-    match = _STACK.fullmatch(name) if arch.sparse else None
-    if match is None:
-        return None
-    layer, which = match.groups()
-    path, last = ("block_sparse_moe", {"gate": "w1", "up": "w3", "down": "w2"}[which]) if arch.hf == "mixtral" else ("mlp", which + "_proj")
-    return [f"model.layers.{layer}.{path}.experts.{i}.{last}.weight" for i in range(count)]
 
 
 def paired(weight, heads, head_dim):
