@@ -53,6 +53,8 @@ def test_mlp():
     for sizes in ((0,), (5, [2.5]), (5, [True])):
         with pytest.raises(ValueError, match="MLP: a size does not fit; got .*; expected integers of 1 or more"):
             MLP(*sizes)
+    with pytest.raises(TypeError, match=r"MLP: hidden_sizes does not fit; got 4; expected a list of integers; hint: hidden_sizes=\[4\]"):
+        MLP(8, 4)
 
 
 def test_the_updates_are_those_of_a_loop_by_hand():
@@ -252,6 +254,31 @@ def test_tensorboard(tmp_path):
 def test_settings_that_do_not_fit(settings, message):
     with pytest.raises(ValueError, match=message):
         trainer(**settings)
+
+
+def test_a_model_and_data_that_do_not_fit():
+    for made, message in ((lambda: Trainer(3, data(), loss=F.mse_loss), "Trainer: the model does not fit; got int; expected an nn.Module"),
+                          (lambda: Trainer(make(), 3, loss=F.mse_loss), "Trainer: train does not fit; got int; expected a dataset or a DataLoader"),
+                          (lambda: Trainer(make(), data(), 3, loss=F.mse_loss), "Trainer: validation does not fit; got int; expected a dataset or a DataLoader")):
+        with pytest.raises(TypeError, match=message):
+            made()
+
+
+def test_a_folder_with_a_run_is_resumed_or_replaced_on_request_only(tmp_path):
+    first = trainer(epochs=1, out=tmp_path, validation=data(8))
+    first.fit()
+    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=r"Trainer: '.*' already holds a run; expected a folder without one; hint: resume=True \(--resume_from_checkpoint\) .*overwrite=True \(--overwrite\)"):
+        trainer(out=tmp_path).fit()
+    assert kept == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    trainer(epochs=1, out=tmp_path, smoke=True).fit()  # writes nothing
+    first.epochs = 2
+    assert len(first.fit()) == 2, "its own folder"
+    trainer(epochs=1, out=tmp_path, overwrite=True).fit()
+    assert not (tmp_path / "best.safetensors").exists(), "that of the run before is gone"
+    assert [json.loads(line)["epoch"] for line in open(tmp_path / "metrics.jsonl")] == [1]
+    with pytest.raises(ValueError, match="Trainer: resume and overwrite exclude each other"):
+        trainer(out=tmp_path, resume=True, overwrite=True)
 
 
 class NoLoss(Trainer):

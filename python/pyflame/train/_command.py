@@ -178,11 +178,22 @@ def share(text):
     return value
 
 
+def widths(text):
+    try:
+        found = [int(n) for n in text.split(",")]
+    except ValueError:
+        found = [0]
+    if min(found) < 1:
+        raise argparse.ArgumentTypeError(f"got '{text}'; expected integers of 1 or more with commas between them, such as 32,16")
+    return found
+
+
 def parse(argv):
+    model = next((word for word in (sys.argv[1:] if argv is None else argv) if word in _MODELS), "mlp")
     shown = examples(("pyflame train mlp --data table.csv --target goal --smoke", "try it for some seconds"),
                      ("pyflame train resnet --data images.npz --out run", "images; the checkpoints are in run"),
                      ("pyflame train script.py --epochs 3", "the Trainer of a script"))
-    p = Parser(prog="pyflame train", help_of="pyflame train mlp", formatter_class=HelpWithDefaults, epilog=shown,
+    p = Parser(prog="pyflame train", help_of=f"pyflame train {model}", formatter_class=HelpWithDefaults, epilog=shown,
                description="Trains a model on a file of data, or the trainer of a script. `pyflame train gpt` is a program of its own.")
     p.add_argument("model", metavar="mlp|cnn|resnet|SCRIPT.py", help="a built-in model, or a Python file with a function trainer(**settings) that returns a pf.train.Trainer")
 
@@ -192,7 +203,7 @@ def parse(argv):
     option("data", help="CSV with a line of names, or npz with arrays x (samples first) and y; needed by built-in models")
     option("target", help="the CSV's column that is predicted; the last one unless given")
     option("task", choices=("regression", "classification"), help="what y is; mlp: regression, others: classification, unless given")
-    option("hidden_sizes", type=lambda text: [int(n) for n in text.split(",")], default=[128, 64], help="mlp: widths of the hidden layers, such as 32,16")
+    option("hidden_sizes", type=widths, default=[128, 64], help="mlp: widths of the hidden layers, such as 32,16")
     option("depth", type=int, choices=(18, 34, 50), default=18, help="resnet: its depth")
     option("validation_share", type=share, default=0.1, help="share of the samples, chosen by the seed, that is not trained on; 0: none")
     option("data_fraction", type=share, default=1.0, help="share of the training samples that is used, at least one sample")
@@ -206,6 +217,7 @@ def parse(argv):
     option("num_workers", type=int, default=0, help="processes that make batches")
     option("pin_memory", action="store_true", help="accepted: copies to a GPU go through pinned memory anyway")
     option("resume_from_checkpoint", metavar="FILE", nargs="?", const=True, default=False, help="continue from this file, or from the checkpoint in --out; without one, begin")
+    option("overwrite", action="store_true", help="replace a run that --out already holds")
     option("checkpoint_interval", type=int, metavar="N", help="optimizer steps between checkpoints; there is one at the end of each epoch anyway")
     option("smoke", action="store_true", help="a short run that tests the long one, and writes nothing")
     option("distributed", action="store_true", help="data-parallel: pyflame run --nproc N -m pyflame.train ...")
@@ -233,7 +245,7 @@ def main(argv=None):
     """Runs the command; returns the exit code: 0, or 1 after a line on stderr."""
     a = parse(argv)
     settings = dict(epochs=a.epochs, batch_size=a.batch_size, lr=a.lr, gradient_accumulation_steps=a.gradient_accumulation_steps, mixed_precision=a.use_mixed_precision,
-                    clip=a.clip, num_workers=a.num_workers, device=a.device, out=a.out, checkpoint_interval=a.checkpoint_interval, resume=a.resume_from_checkpoint,
+                    clip=a.clip, num_workers=a.num_workers, device=a.device, out=a.out, checkpoint_interval=a.checkpoint_interval, resume=a.resume_from_checkpoint, overwrite=a.overwrite,
                     smoke=a.smoke, log_interval=a.log_interval, tensorboard=a.tensorboard, distributed=a.distributed, seed=a.seed, log=_say)
     try:
         _C.manual_seed(a.seed)
