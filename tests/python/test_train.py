@@ -371,3 +371,58 @@ print("same")
 def test_two_processes(tmp_path):
     (tmp_path / "run").mkdir()
     assert run(2, TOGETHER, tmp_path, FOLDER=str(tmp_path / "run")) == ["same\n"] * 2
+
+
+TWO = """
+from pyflame import nn
+from pyflame.train import Trainer
+
+class Stopped(Trainer):
+    def on_step_end(self, loss):
+        if self.step == int(os.environ["STOP"]):
+            raise KeyboardInterrupt
+
+pf.manual_seed(3)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.0), nn.Linear(8, 1), nn.Flatten(0))
+kept = pf.load(os.environ["DATA"])
+t = Stopped(model, pf.data.TensorDataset(kept["x"], kept["y"]), loss=nn.functional.mse_loss, batch_size=8, lr=1e-2, log=None, epochs=3,
+            checkpoint_interval=1, out=os.environ["FOLDER"], distributed=True, resume=True)
+try:
+    t.fit()
+except KeyboardInterrupt:
+    pass
+if rank == 0:
+    print(t.step, t.gradient_accumulation_steps)
+"""
+
+
+class StopsInEpoch(Trainer):
+    def on_step_end(self, loss):
+        if self.step == 5:
+            raise KeyboardInterrupt
+
+
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
+    """In the middle of an epoch, and with the same samples in each optimizer step."""
+    known = data()
+    pf.save({"x": known.tensors[0], "y": known.tensors[1]}, tmp_path / "data.safetensors")
+    whole = trainer(train=known, gradient_accumulation_steps=2, epochs=3)
+    whole.fit()
+
+    def two(folder, stop):
+        return run(2, TWO, tmp_path, FOLDER=str(tmp_path / folder), DATA=str(tmp_path / "data.safetensors"), STOP=str(stop))
+
+    assert two("fewer", 5)[0] == "5 1\n"
+    fewer = trainer(train=known, epochs=3, out=tmp_path / "fewer", resume=True)
+    fewer.fit()
+    assert fewer.gradient_accumulation_steps == 2 and fewer.step == whole.step == 9
+    with pytest.raises(KeyboardInterrupt):
+        trainer(train=known, cls=StopsInEpoch, gradient_accumulation_steps=2, epochs=3, checkpoint_interval=1, out=tmp_path / "more").fit()
+    assert two("more", 0)[0] == "9 1\n"
+    more = pf.load(tmp_path / "more" / "checkpoint.safetensors")["model"]
+    for name, value in whole.model.state_dict().items():
+        assert pf.allclose(value, more[name], atol=1e-5) and pf.allclose(value, fewer.model.state_dict()[name], atol=1e-5)
+    with pytest.raises(ValueError, match="had 16 samples in an optimizer step; got batch_size 5 x 1 batches x 1 processes; expected 16; hint: a batch_size"):
+        trainer(train=known, batch_size=5, out=tmp_path / "more", resume=True).fit()
+    with pytest.raises(ValueError, match="had other settings; got gradient_accumulation_steps 1, now 2; processes 2, now 1"):
+        trainer(train=DataLoader(known, 8, shuffle=True), gradient_accumulation_steps=2, out=tmp_path / "more", resume=True).fit()

@@ -87,7 +87,8 @@ class Trainer:
       which needs the package tensorboard. Lines, files and events have the bytes of the device and of this process. A warning comes before memory runs out:
       if less than 5 % of it is left at the peak of a step, or if it grows with each line so that it will not last until the end.
     - distributed=True: data-parallel over the processes of `pyflame run --nproc N`; each has its part of the samples, batch_size
-      of them a batch; rank 0 logs and saves.
+      of them a batch; rank 0 logs and saves. A run is resumed with any number of processes that can share the samples of an optimizer step: these stay the
+      same, as gradient_accumulation_steps is adapted.
     - device: default the current one. seed: of the order of the batches. The rest of what is random in fit(), such as dropout, follows pf.manual_seed.
 
     To change what a step does, override training_step, validation_step or configure_optimizers; on_step_end and on_epoch_end are called with
@@ -124,6 +125,7 @@ class Trainer:
         self._begin_processes()
         self.model, self._log = model.to(self.device), log
         self._records = None  # of `pyflame train --json`: a function that takes each record of metrics.jsonl
+        self._made_loader = not isinstance(train, DataLoader)
         self.train_loader = self._loader(train, shuffle=True)
         self.validation_loader = None if validation is None else self._loader(validation, shuffle=False)
         self.epoch = self.step = 0
@@ -206,9 +208,7 @@ class Trainer:
         if isinstance(data, DataLoader):
             return data
         if self._world > 1:
-            from ..utils.data.distributed import DistributedSampler
-
-            return DataLoader(data, self.batch_size, sampler=DistributedSampler(data, self._world, self._rank, shuffle=shuffle, seed=self.seed), num_workers=self.num_workers, seed=self.seed)
+            return DataLoader(data, self.batch_size, sampler=_part_of(data, self._world, self._rank, shuffle, self.seed), num_workers=self.num_workers, seed=self.seed)
         return DataLoader(data, self.batch_size, shuffle=shuffle, num_workers=self.num_workers, seed=self.seed)
 
     def _prepare(self):
@@ -384,16 +384,34 @@ class Trainer:
         extra = found.get("extra") if isinstance(found, dict) else None
         if not isinstance(extra, dict) or extra.get("trainer") != 1:
             raise ValueError(f"Trainer: '{path}' is not a checkpoint of a Trainer; expected checkpoint.safetensors in the folder of a run")
-        other = [f"{name} {extra['settings'].get(name)}, now {value}" for name, value in self._settings().items() if extra["settings"].get(name) != value]
+        was = extra["settings"]
+        shared = self._share_steps(path, was)
+        other = [f"{name} {was.get(name)}, now {value}" for name, value in self._settings().items() if was.get(name) != value and name not in shared]
         if other:
             raise ValueError(f"Trainer: the run in '{path}' had other settings; got {'; '.join(other)}; expected the same, so that the updates are the same")
         load_checkpoint(path, **{name: part for name, part in self._parts().items() if part is not None})
+        if shared:
+            place = self.train_loader.state_dict()
+            samples = place["position"] * was["batch_size"] * was["processes"]
+            self.train_loader.load_state_dict({**place, "position": samples // (self.train_loader.batch_size * self._world)})
         self._take_random_state(_C.get_rng_state())
         self.epoch, self.step, self.best, self.history = extra["epoch"], extra["step"], extra["best"], extra["history"]
         self.scaler.load_state_dict(extra["scaler"])
         self._loss_sum = None if extra["loss_sum"] is None else extra["loss_sum"].to(self.device)
         self._steps_in_epoch, self._resumed = extra["steps_in_epoch"], True
         self.load_extra_state(extra["user"])
+
+    def _share_steps(self, path, was):
+        """The settings that may differ from those of the checkpoint, because another number of processes shares the samples of an optimizer step."""
+        if was.get("processes") == self._world or not self._made_loader:
+            return ()
+        batch, all_of_step = self.batch_size * self._world, was["batch_size"] * was["gradient_accumulation_steps"] * was["processes"]
+        if self.gradient_accumulation_steps == was["gradient_accumulation_steps"] and all_of_step % batch == 0:
+            self.gradient_accumulation_steps = all_of_step // batch
+        if batch * self.gradient_accumulation_steps != all_of_step:
+            raise ValueError(f"Trainer: the run in '{path}' had {all_of_step} samples in an optimizer step; got batch_size {self.batch_size} x {self.gradient_accumulation_steps} batches x {self._world} processes; "
+                             f"expected {all_of_step}; hint: a batch_size of which the processes together take a divisor of {all_of_step}")
+        return ("processes", "batch_size", "gradient_accumulation_steps")
 
     # ---- a short run before a long one
 
@@ -434,6 +452,18 @@ class Trainer:
         changed = [name for name, value in self.model.state_dict().items() if not _C.eq(value, before[name]).all().item()]
         if changed:
             raise RuntimeError(f"Trainer: a checkpoint gives back other weights; got other values of {', '.join(changed)}; expected the same")
+
+
+def _part_of(data, world, rank, shuffle, seed):
+    """A DistributedSampler with the order that a DataLoader of one process has, so that any number of processes takes the same samples in each optimizer step."""
+    from ..data.dataset import _permutation
+    from ..utils.data.distributed import DistributedSampler
+
+    class Part(DistributedSampler):
+        def _shuffled(self, n):
+            return _permutation(n, self.seed, self.epoch)
+
+    return Part(data, world, rank, shuffle=shuffle, seed=seed)
 
 
 def _C_no_grad():
