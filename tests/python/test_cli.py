@@ -59,7 +59,7 @@ def test_the_interpreter(run):
 def test_help_names_every_option(run):
     out = run("train", "gpt", "--help").stdout
     for name in ("data out steps batch_size n_layer n_head n_embd block_size dropout lr seed gradient_accumulation_steps "
-                 "checkpoint_interval eval_interval tokenizer resume overwrite").split():
+                 "checkpoint_interval eval_interval tokenizer resume overwrite smoke distributed use_mixed_precision num_workers pin_memory resume_from_checkpoint").split():
         assert "--" + name in out, name
     out = run("generate", "--help").stdout
     for name in "checkpoint prompt max_tokens temperature top_k top_p seed".split():
@@ -128,7 +128,7 @@ def test_train_and_generate(run, text, tmp_path):
     assert ElementTree.parse(out / "loss.svg").getroot().tag.endswith("svg")
     assert sorted(p.name for p in out.iterdir()) == ["checkpoint.safetensors", "loss.svg", "metrics.jsonl", "report.html", "trace.json"]
     page = (out / "report.html").read_text()
-    assert f"Validation loss {lines[-1]['val_loss']:.4f} after 30 steps" in page and page.count('<svg class="chart') == 3
+    assert f"Validation loss {lines[-1]['val_loss']:.4f} after 30 steps" in page and page.count('<svg class="chart') == 5
     assert not re.search(r'(?:src|href)="(?!#)|url\(|https?://', page.replace('xmlns="http://www.w3.org/2000/svg"', "")), "it loads nothing"
     # Where the time went: the shares of the recorded steps are all of it.
     profiled = page[page.index('id="time"') : page.index('id="memory"')]

@@ -16,6 +16,7 @@ from .._command_help import HelpWithDefaults, Parser, examples
 from .._entry import command
 from ..data import Subset, TensorDataset
 from ..nn import functional as F
+from . import _gpt
 from ._trainer import Trainer
 
 _MODELS = ("mlp", "cnn", "resnet")
@@ -243,6 +244,9 @@ def _tell(error, argv=None):
 @command((ValueError, TypeError, RuntimeError, OSError, ImportError, FloatingPointError), _tell)
 def main(argv=None):
     """Runs the command; returns the exit code: 0, or 1 after a line on stderr."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["gpt"]:
+        return _gpt.start(words[1:])
     a = parse(argv)
     settings = dict(epochs=a.epochs, batch_size=a.batch_size, lr=a.lr, gradient_accumulation_steps=a.gradient_accumulation_steps, mixed_precision=a.use_mixed_precision,
                     clip=a.clip, num_workers=a.num_workers, device=a.device, out=a.out, checkpoint_interval=a.checkpoint_interval, resume=a.resume_from_checkpoint, overwrite=a.overwrite,
