@@ -212,7 +212,7 @@ def installed(tmp_path):
 @pytest.mark.parametrize("way", ["script", "-m pyflame"])
 def test_an_installed_program_gets_the_name_of_its_interpreter(tmp_path, installed, way):
     named = ["--python", sys.executable]
-    for words, expected in ((["train", "mlp", "--data", "x"], ["train", *named, "mlp", "--data", "x"]), (["train", "gpt", "--data", "x"], None), (["train", "--help"], None), ([], None),
+    for words, expected in ((["train", "mlp", "--data", "x"], ["train", *named, "mlp", "--data", "x"]), (["train", "gpt", "--data", "x"], None), (["train", "gpt", "--distributed"], ["train", *named, "gpt", "--distributed"]), (["train", "--help"], None), ([], None),
                             (["profile", "--steps", "3", "a.py", "--python", "b"], ["profile", *named, "--steps", "3", "a.py", "--python", "b"]), (["profile", "--python", "b", "a.py"], None),
                             (["debug", "run", "a.py"], ["debug", "run", *named, "a.py"]), (["debug"], None), (["memory"], None), (["memory", "snapshot", "x"], None), (["memory", "monitor", "--json"], ["memory", "monitor", "--json", *named]), (["chat", "m", "-v"], ["chat", "m", "-v", *named]), (["bench", "llm", "m"], ["bench", *named, "llm", "m"]), (["doctor"], None)):
         run = subprocess.run([sys.executable, *(installed if way == "script" else way.split()), *words], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
