@@ -49,7 +49,10 @@ def read_ticks(files):
     """The ticks of all files, cleaned, in order of time."""
     parts = []
     for file in files:
-        ticks, dropped = finance.clean_ticks(file)
+        try:
+            ticks, dropped = finance.clean_ticks(file)
+        except (OSError, ValueError) as error:
+            raise SystemExit(f"price_predictor: '{file}' cannot be read: {error}") from None
         if "timestamp" not in ticks:
             raise SystemExit(f"price_predictor: '{file}' has no column of times")
         print(f"{file}: {len(ticks['price'])} ticks; dropped: " + ", ".join(f"{n} {reason}" for reason, n in dropped.items()))
@@ -88,7 +91,10 @@ def session_samples(price, volume, profile, horizon):
 def samples_by_session(ticks, a):
     """A list of (features, targets), one for each session that has enough sessions before it."""
     analyzer = finance.VolumeProfileAnalyzer(a.price_precision, a.device)
-    profiles = analyzer.sessions(ticks, session_length=a.session_length)
+    try:
+        profiles = analyzer.sessions(ticks, session_length=a.session_length)
+    except ValueError as error:
+        raise SystemExit(f"price_predictor: {error}") from None
     if len(profiles) < a.profile_sessions + 3:
         raise SystemExit(f"price_predictor: there are not enough sessions; got {len(profiles)}; expected at least {a.profile_sessions + 3}, to train, to choose and to test")
     before = analyzer.rolling(profiles, a.profile_sessions)
@@ -114,18 +120,32 @@ def report(name, predicted, actual, horizon):
     return skill
 
 
+def positive(text):
+    number = float(text)
+    if not number > 0 or math.isinf(number):
+        raise argparse.ArgumentTypeError(f"got {text}; expected a number above 0")
+    return number
+
+
+def count(text):
+    number = int(text) if text.lstrip("-").isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"got {text}; expected an integer of 1 or more")
+    return number
+
+
 def main(argv=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--data", nargs="*", default=[], help="CSV or Parquet files of ticks; a synthetic series without")
-    p.add_argument("--days", type=int, default=120, help="days of the synthetic series")
+    p.add_argument("--days", type=count, default=120, help="days of the synthetic series")
     p.add_argument("--session_length", default="1 D", help="such as '1 D', '1 h' or '1 m'")
-    p.add_argument("--profile_sessions", type=int, default=1, help="how many sessions before make the profile")
-    p.add_argument("--price_precision", type=float, default=0.05)
-    p.add_argument("--bar", type=float, default=60, help="seconds of a bar")
-    p.add_argument("--horizon", type=int, default=15, help="bars to predict ahead")
-    p.add_argument("--epochs", type=int, default=15)
-    p.add_argument("--batch_size", type=int, default=128)
-    p.add_argument("--lr", type=float, default=1e-3)
+    p.add_argument("--profile_sessions", type=count, default=1, help="how many sessions before make the profile")
+    p.add_argument("--price_precision", type=positive, default=0.05)
+    p.add_argument("--bar", type=positive, default=60, help="seconds of a bar")
+    p.add_argument("--horizon", type=count, default=15, help="bars to predict ahead")
+    p.add_argument("--epochs", type=count, default=15)
+    p.add_argument("--batch_size", type=count, default=128)
+    p.add_argument("--lr", type=positive, default=1e-3)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--device", default="cpu")
     p.add_argument("--expect", type=float, default=-math.inf, help="exit with 1 when the skill is less")

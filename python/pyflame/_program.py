@@ -16,7 +16,7 @@ def with_interpreter(arguments):
     arguments = list(arguments)
     command = arguments[0] if arguments else None
     at = _OF_PYTHON.get(command)
-    if command == "train" and arguments[1:2] not in ([], ["gpt"]) and not arguments[1].startswith("-"):
+    if command == "train" and (arguments[1:2] not in ([], ["gpt"]) or "--distributed" in arguments) and not arguments[1].startswith("-"):
         at = 1
     elif command == "doctor" and "--comm" in arguments:
         at = -1

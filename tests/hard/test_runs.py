@@ -41,7 +41,7 @@ def finish(process, code=0):
 
 def metrics(folder):
     lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k != "tokens_per_s"} for line in lines]
+    return [{k: v for k, v in json.loads(line).items() if k not in ("tokens_per_s", "memory")} for line in lines]
 
 
 @pytest.fixture(scope="module")

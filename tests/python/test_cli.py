@@ -59,7 +59,7 @@ def test_the_interpreter(run):
 def test_help_names_every_option(run):
     out = run("train", "gpt", "--help").stdout
     for name in ("data out steps batch_size n_layer n_head n_embd block_size dropout lr seed gradient_accumulation_steps "
-                 "checkpoint_interval eval_interval tokenizer resume overwrite").split():
+                 "checkpoint_interval eval_interval tokenizer resume overwrite smoke distributed use_mixed_precision num_workers pin_memory resume_from_checkpoint").split():
         assert "--" + name in out, name
     out = run("generate", "--help").stdout
     for name in "checkpoint prompt max_tokens temperature top_k top_p seed".split():
@@ -128,7 +128,7 @@ def test_train_and_generate(run, text, tmp_path):
     assert ElementTree.parse(out / "loss.svg").getroot().tag.endswith("svg")
     assert sorted(p.name for p in out.iterdir()) == ["checkpoint.safetensors", "loss.svg", "metrics.jsonl", "report.html", "trace.json"]
     page = (out / "report.html").read_text()
-    assert f"Validation loss {lines[-1]['val_loss']:.4f} after 30 steps" in page and page.count('<svg class="chart') == 3
+    assert f"Validation loss {lines[-1]['val_loss']:.4f} after 30 steps" in page and page.count('<svg class="chart') == 5
     assert not re.search(r'(?:src|href)="(?!#)|url\(|https?://', page.replace('xmlns="http://www.w3.org/2000/svg"', "")), "it loads nothing"
     # Where the time went: the shares of the recorded steps are all of it.
     profiled = page[page.index('id="time"') : page.index('id="memory"')]
@@ -192,7 +192,7 @@ def test_resume_is_identical_and_guarded(run, text, tmp_path):
     assert "steps 12 instead of 5" in r.stdout and "resumed     at step 5 of 12" in r.stdout
     assert [m["step"] for m in metrics(stopped)] == list(range(1, 13))
     assert metrics(stopped)[5]["loss"] != 9
-    strip = lambda lines: [{k: v for k, v in m.items() if k != "tokens_per_s"} for m in lines]
+    strip = lambda lines: [{k: v for k, v in m.items() if k not in ("tokens_per_s", "memory")} for m in lines]
     assert strip(metrics(whole)) == strip(metrics(parts)), "two runs with the same seed are the same"
     assert (whole / "checkpoint.safetensors").read_bytes()[8:] == (parts / "checkpoint.safetensors").read_bytes()[8:]
 
@@ -226,7 +226,7 @@ def test_interrupt_saves_and_resume_is_bit_identical(program, run, text, tmp_pat
     run("train", "gpt", "--data", text, "--out", whole, *options, 2000)
     page = (out / "report.html").read_text()
     assert "after 2000 steps" in page and "since it was resumed" in page and "--resume" not in page
-    strip = lambda lines: [{k: v for k, v in m.items() if k != "tokens_per_s"} for m in lines]
+    strip = lambda lines: [{k: v for k, v in m.items() if k not in ("tokens_per_s", "memory")} for m in lines]
     assert strip(metrics(out)) == strip(metrics(whole))
     assert (out / "checkpoint.safetensors").read_bytes()[8:] == (whole / "checkpoint.safetensors").read_bytes()[8:]
 

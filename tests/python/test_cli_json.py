@@ -109,7 +109,7 @@ def test_man(run, helps):  # noqa: F811
     for path, text in helps.items():
         assert {n for o in commands[path]["options"] for n in o["names"] if n.startswith("--")} >= options_of(text), path
     options = {n: o for o in commands["train", "gpt"]["options"] for n in o["names"]}
-    assert (options["--steps"]["type"], options["--steps"]["default"], options["--out"]["required"], options["--resume"]["type"]) == ("INT", "2500", True, None)
+    assert (options["--steps"]["type"], options["--steps"]["default"], options["--out"]["required"], options["--resume"]["type"]) == ("INT", "2500", False, None)
     assert options["--tokenizer"]["choices"] == ["chars", "bytes"] and options["--steps"]["help"] == "Updates in total"
     assert commands["man",]["examples"][-1] == {"command": "pyflame man --json", "meaning": "all commands and options, for programs"}
     stop = next(o for o in commands["chat",]["options"] if "--stop" in o["names"])

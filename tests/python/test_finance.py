@@ -425,7 +425,9 @@ def test_files_that_cannot_be_used(tmp_path):
     (dict(timestamps=["2024-01-01", "soon", "2024-01-02"]), "a timestamp cannot be read: .*soon"),
     (dict(timestamps=["2024-01-01", "NaT", "2024-01-02"]), "a timestamp is missing; got NaT at tick 1"),
     (dict(timestamps=[1.0, np.nan, 2.0]), "a timestamp is missing; got NaT at tick 1"),
-    (dict(timestamps=V, session_length="a day"), "session_length does not fit; got None; expected text such as '1 D'"),
+    (dict(timestamps=V, session_length="a day"), "session_length does not fit; got 'a day'; expected text such as '1 D'"),
+    (dict(timestamps=V, session_length="1 fortnight"), "session_length does not fit; got '1 fortnight'"),
+    (dict(timestamps=V, session_length=np.timedelta64(-1, "s")), "session_length does not fit; got "),
 ])
 def test_sessions_that_cannot_be_told_apart(arguments, message):
     with pytest.raises(ValueError, match="VolumeProfileAnalyzer.sessions: " + message):

@@ -62,3 +62,24 @@ def test_files(example, tmp_path, capsys):
         example.main(["--data", *files[:2]])
     with pytest.raises(SystemExit, match="there are not enough bars; got 0, 0 and 0 samples; hint: a smaller --bar or --horizon"):
         example.main(["--data", *files, "--horizon", "1000"])
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--days", "0"], "argument --days: got 0; expected an integer of 1 or more"),
+    (["--horizon", "x"], "argument --horizon: got x; expected an integer of 1 or more"),
+    (["--bar", "-1"], "argument --bar: got -1; expected a number above 0"),
+])
+def test_numbers_that_do_not_fit(example, capsys, words, message):
+    with pytest.raises(SystemExit):
+        example.main(words)
+    assert message in capsys.readouterr().err
+
+
+def test_files_and_lengths_that_do_not_fit(example, tmp_path):
+    with pytest.raises(SystemExit, match="price_predictor: 'nope.csv' cannot be read: .*no such file"):
+        example.main(["--data", "nope.csv"])
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(SystemExit, match="price_predictor: '.*other.csv' cannot be read: .*no column is the price"):
+        example.main(["--data", str(tmp_path / "other.csv")])
+    with pytest.raises(SystemExit, match="price_predictor: .*session_length does not fit; got '1 fortnight'"):
+        example.main(["--days", "2", "--session_length", "1 fortnight"])

@@ -53,6 +53,8 @@ def test_mlp():
     for sizes in ((0,), (5, [2.5]), (5, [True])):
         with pytest.raises(ValueError, match="MLP: a size does not fit; got .*; expected integers of 1 or more"):
             MLP(*sizes)
+    with pytest.raises(TypeError, match=r"MLP: hidden_sizes does not fit; got 4; expected a list of integers; hint: hidden_sizes=\[4\]"):
+        MLP(8, 4)
 
 
 def test_the_updates_are_those_of_a_loop_by_hand():
@@ -255,6 +257,31 @@ def test_settings_that_do_not_fit(settings, message):
         trainer(**settings)
 
 
+def test_a_model_and_data_that_do_not_fit():
+    for made, message in ((lambda: Trainer(3, data(), loss=F.mse_loss), "Trainer: the model does not fit; got int; expected an nn.Module"),
+                          (lambda: Trainer(make(), 3, loss=F.mse_loss), "Trainer: train does not fit; got int; expected a dataset or a DataLoader"),
+                          (lambda: Trainer(make(), data(), 3, loss=F.mse_loss), "Trainer: validation does not fit; got int; expected a dataset or a DataLoader")):
+        with pytest.raises(TypeError, match=message):
+            made()
+
+
+def test_a_folder_with_a_run_is_resumed_or_replaced_on_request_only(tmp_path):
+    first = trainer(epochs=1, out=tmp_path, validation=data(8))
+    first.fit()
+    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=r"Trainer: '.*' already holds a run; expected a folder without one; hint: resume=True \(--resume_from_checkpoint\) .*overwrite=True \(--overwrite\)"):
+        trainer(out=tmp_path).fit()
+    assert kept == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    trainer(epochs=1, out=tmp_path, smoke=True).fit()  # writes nothing
+    first.epochs = 2
+    assert len(first.fit()) == 2, "its own folder"
+    trainer(epochs=1, out=tmp_path, overwrite=True).fit()
+    assert not (tmp_path / "best.safetensors").exists(), "that of the run before is gone"
+    assert [json.loads(line)["epoch"] for line in open(tmp_path / "metrics.jsonl")] == [1]
+    with pytest.raises(ValueError, match="Trainer: resume and overwrite exclude each other"):
+        trainer(out=tmp_path, resume=True, overwrite=True)
+
+
 class NoLoss(Trainer):
     def training_step(self, batch):
         return self.module(batch[0])
@@ -345,3 +372,58 @@ print("same")
 def test_two_processes(tmp_path):
     (tmp_path / "run").mkdir()
     assert run(2, TOGETHER, tmp_path, FOLDER=str(tmp_path / "run")) == ["same\n"] * 2
+
+
+TWO = """
+from pyflame import nn
+from pyflame.train import Trainer
+
+class Stopped(Trainer):
+    def on_step_end(self, loss):
+        if self.step == int(os.environ["STOP"]):
+            raise KeyboardInterrupt
+
+pf.manual_seed(3)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.0), nn.Linear(8, 1), nn.Flatten(0))
+kept = pf.load(os.environ["DATA"])
+t = Stopped(model, pf.data.TensorDataset(kept["x"], kept["y"]), loss=nn.functional.mse_loss, batch_size=8, lr=1e-2, log=None, epochs=3,
+            checkpoint_interval=1, out=os.environ["FOLDER"], distributed=True, resume=True)
+try:
+    t.fit()
+except KeyboardInterrupt:
+    pass
+if rank == 0:
+    print(t.step, t.gradient_accumulation_steps)
+"""
+
+
+class StopsInEpoch(Trainer):
+    def on_step_end(self, loss):
+        if self.step == 5:
+            raise KeyboardInterrupt
+
+
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
+    """In the middle of an epoch, and with the same samples in each optimizer step."""
+    known = data()
+    pf.save({"x": known.tensors[0], "y": known.tensors[1]}, tmp_path / "data.safetensors")
+    whole = trainer(train=known, gradient_accumulation_steps=2, epochs=3)
+    whole.fit()
+
+    def two(folder, stop):
+        return run(2, TWO, tmp_path, FOLDER=str(tmp_path / folder), DATA=str(tmp_path / "data.safetensors"), STOP=str(stop))
+
+    assert two("fewer", 5)[0] == "5 1\n"
+    fewer = trainer(train=known, epochs=3, out=tmp_path / "fewer", resume=True)
+    fewer.fit()
+    assert fewer.gradient_accumulation_steps == 2 and fewer.step == whole.step == 9
+    with pytest.raises(KeyboardInterrupt):
+        trainer(train=known, cls=StopsInEpoch, gradient_accumulation_steps=2, epochs=3, checkpoint_interval=1, out=tmp_path / "more").fit()
+    assert two("more", 0)[0] == "9 1\n"
+    more = pf.load(tmp_path / "more" / "checkpoint.safetensors")["model"]
+    for name, value in whole.model.state_dict().items():
+        assert pf.allclose(value, more[name], atol=1e-5) and pf.allclose(value, fewer.model.state_dict()[name], atol=1e-5)
+    with pytest.raises(ValueError, match="had 16 samples in an optimizer step; got batch_size 5 x 1 batches x 1 processes; expected 16; hint: a batch_size"):
+        trainer(train=known, batch_size=5, out=tmp_path / "more", resume=True).fit()
+    with pytest.raises(ValueError, match="had other settings; got gradient_accumulation_steps 1, now 2; processes 2, now 1"):
+        trainer(train=DataLoader(known, 8, shuffle=True), gradient_accumulation_steps=2, out=tmp_path / "more", resume=True).fit()

@@ -64,6 +64,17 @@ def test_mlp_learns_targets_of_any_size(tmp_path, capsys):
     assert 3e5 < kept["3.mean"].item() < 5e5 and 5e4 < kept["3.deviation"].item() < 2e5
 
 
+def test_a_finished_run_is_replaced_on_request_only(table, tmp_path, capsys):
+    words = ["mlp", "--data", table, "--hidden_sizes", "4", "--epochs", 1, "--out", tmp_path / "run"]
+    assert call(capsys, *words)[0] == 0
+    kept = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
+    code, _, err = call(capsys, *words, "--seed", 1)
+    assert code == 1 and "already holds a run; expected a folder without one" in err and "--resume_from_checkpoint" in err and "--overwrite" in err
+    assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == kept
+    assert call(capsys, *words, "--seed", 1, "--overwrite")[0] == 0
+    assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() != kept
+
+
 def images(path, classes=3):
     rng = np.random.default_rng(0)
     y = rng.integers(0, classes, 60)
@@ -150,6 +161,9 @@ def test_command_lines_that_do_not_fit(table, tmp_path, capsys):
         (2, ["mlp"], "mlp needs --data"),
         (2, ["mlp", "--data", table, "--validation_share", 2], "got '2'; expected a number from 0 to 1"),
         (2, ["mlp", "--data", table, "--data_fraction", -1], "got '-1'; expected a number from 0 to 1"),
+        (2, ["mlp", "--data", table, "--hidden_sizes", "a,b"], "got 'a,b'; expected integers of 1 or more with commas between them, such as 32,16"),
+        (2, ["mlp", "--data", table, "--hidden_sizes", "8,0"], "got '8,0'; expected integers of 1 or more"),
+        (2, ["resnet", "--data", table, "--depth", 19], "hint: `pyflame train resnet --help` shows what there is"),
         (1, ["nothing.py"], "no such file; got 'nothing.py'; expected a script, or one of mlp, cnn, resnet and gpt"),
         (1, ["mlp", "--data", "nothing.csv"], "no such file; got 'nothing.csv'"),
         (1, ["mlp", "--data", table, "--target", "d"], "there is no column 'd' in"),
@@ -198,7 +212,7 @@ def installed(tmp_path):
 @pytest.mark.parametrize("way", ["script", "-m pyflame"])
 def test_an_installed_program_gets_the_name_of_its_interpreter(tmp_path, installed, way):
     named = ["--python", sys.executable]
-    for words, expected in ((["train", "mlp", "--data", "x"], ["train", *named, "mlp", "--data", "x"]), (["train", "gpt", "--data", "x"], None), (["train", "--help"], None), ([], None),
+    for words, expected in ((["train", "mlp", "--data", "x"], ["train", *named, "mlp", "--data", "x"]), (["train", "gpt", "--data", "x"], None), (["train", "gpt", "--distributed"], ["train", *named, "gpt", "--distributed"]), (["train", "--help"], None), ([], None),
                             (["profile", "--steps", "3", "a.py", "--python", "b"], ["profile", *named, "--steps", "3", "a.py", "--python", "b"]), (["profile", "--python", "b", "a.py"], None),
                             (["debug", "run", "a.py"], ["debug", "run", *named, "a.py"]), (["debug"], None), (["memory"], None), (["memory", "snapshot", "x"], None), (["memory", "monitor", "--json"], ["memory", "monitor", "--json", *named]), (["chat", "m", "-v"], ["chat", "m", "-v", *named]), (["bench", "llm", "m"], ["bench", *named, "llm", "m"]), (["doctor"], None)):
         run = subprocess.run([sys.executable, *(installed if way == "script" else way.split()), *words], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})

@@ -108,6 +108,15 @@ class _Meeting:
 
     def connect(self):
         """The connected group."""
+        sockets, memory = self.meet()
+        try:
+            return _C._Group(self.rank, list(self.names), *sockets, memory)
+        finally:
+            for fd in set(memory) - {-1}:
+                os.close(fd)
+
+    def meet(self):
+        """Descriptors that the caller owns: the sockets control, data and messages, and the memory, of each rank; -1 where there is none."""
         address = self.store._connection.getsockname()[0]  # of the interface that reaches rank 0
         with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as listening:
             if only_loopback(self.store.host):
@@ -115,7 +124,7 @@ class _Meeting:
             listening.bind((address, 0))
             listening.listen(3 * self.size)
             memory = _memory_file(self.size)
-            opened = []
+            opened, shared = [], []
             try:
                 token = secrets.token_hex(16)
                 self._put("place", {"address": address, "port": listening.getsockname()[1], "token": token, "host": _host(), "memory": f"/proc/{os.getpid()}/fd/{memory}" if memory >= 0 else None})
@@ -125,10 +134,9 @@ class _Meeting:
                 self._put("opened", [fd >= 0 for fd in opened])
                 both = self._all("opened")
                 shared = [fd if both[r][self.rank] else -1 for r, fd in enumerate(opened)]
-                names = list(self.names)
-                return _C._Group(self.rank, names, *([-1 if s is None else s[k].detach() for s in sockets] for k in range(3)), shared)
+                return [[-1 if s is None else s[k].detach() for s in sockets] for k in range(3)], shared
             finally:
-                for fd in {*opened, memory} - {-1}:
+                for fd in {*opened, memory} - {-1, *shared}:
                     os.close(fd)
 
     def _open(self, places, r, own):

@@ -159,15 +159,17 @@ def spans(op, times, length):
     """The begin of the span that each time lies in, as datetime64."""
     if isinstance(length, str):
         match = re.fullmatch(r"\s*(\d+)\s*([Dhms])\s*", length)
-        length = np.timedelta64(int(match[1]), match[2]) if match else None
-    if not isinstance(length, np.timedelta64) or not length > np.timedelta64(0):
+        span = np.timedelta64(int(match[1]), match[2]) if match else None
+    else:
+        span = length
+    if not isinstance(span, np.timedelta64) or not span > np.timedelta64(0):
         raise ValueError(f"{op}: session_length does not fit; got {length!r}; expected text such as '1 D', '1 h', '30 m' or '10 s', or a timedelta64 above 0")
     times = as_times(op, times)
     if np.any(np.isnat(times)):
         raise ValueError(f"{op}: a timestamp is missing; got NaT at tick {int(np.argmax(np.isnat(times)))}; expected a time for each tick")
-    unit = np.datetime_data(length.dtype)[0]
+    unit = np.datetime_data(span.dtype)[0]
     counted = times.astype(f"datetime64[{unit}]").astype(np.int64)  # rounded down
-    step = length.astype(f"timedelta64[{unit}]").astype(np.int64)
+    step = span.astype(f"timedelta64[{unit}]").astype(np.int64)
     return (counted // step * step).astype(f"datetime64[{unit}]")
 
 

@@ -7,10 +7,12 @@ class MLP(nn.Module):
 
     Input (.., input_size), output (.., output_size); with output_size 1 the last dim is left out: (..). Weights have the names layers.N and layer_norms.N.
     Mixed precision is the caller's: `with pf.autocast(...)`, or pf.train.Trainer(mixed_precision=True).
-    ValueError if a size is not an integer of 1 or more."""
+    ValueError if a size is not an integer of 1 or more, TypeError if hidden_sizes is not a list or tuple."""
 
     def __init__(self, input_size, hidden_sizes=(128, 64), output_size=1):
         super().__init__()
+        if not isinstance(hidden_sizes, (list, tuple)):
+            raise TypeError(f"MLP: hidden_sizes does not fit; got {hidden_sizes!r}; expected a list of integers; hint: hidden_sizes=[{hidden_sizes}]")
         sizes = [input_size, *hidden_sizes, output_size]
         bad = next((s for s in sizes if not isinstance(s, int) or isinstance(s, bool) or s < 1), None)
         if bad is not None:

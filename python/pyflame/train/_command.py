@@ -17,6 +17,7 @@ from .._command_help import HelpWithDefaults, Parser, examples
 from .._entry import command
 from ..data import Subset, TensorDataset
 from ..nn import functional as F
+from . import _gpt
 from ._trainer import Trainer
 
 _MODELS = ("mlp", "cnn", "resnet")
@@ -183,16 +184,21 @@ def share(text):
 
 
 def widths(text):
-    if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise argparse.ArgumentTypeError(f"not widths of layers; got {text!r}; expected whole numbers with commas between them, such as 32,16")
-    return [int(n) for n in text.split(",")]
+    try:
+        found = [int(n) for n in text.split(",")]
+    except ValueError:
+        found = [0]
+    if min(found) < 1:
+        raise argparse.ArgumentTypeError(f"not widths of layers; got {text!r}; expected integers of 1 or more with commas between them, such as 32,16")
+    return found
 
 
 def parse(argv):
+    model = next((word for word in (sys.argv[1:] if argv is None else argv) if word in _MODELS), "mlp")
     shown = examples(("pyflame train mlp --data table.csv --target goal --smoke", "try it for some seconds"),
                      ("pyflame train resnet --data images.npz --out run", "images; the checkpoints are in run"),
                      ("pyflame train script.py --epochs 3", "the Trainer of a script"))
-    p = Parser(prog="pyflame train", help_of="pyflame train mlp", formatter_class=HelpWithDefaults, epilog=shown,
+    p = Parser(prog="pyflame train", help_of=f"pyflame train {model}", formatter_class=HelpWithDefaults, epilog=shown,
                description="Trains a model on a file of data, or the trainer of a script. `pyflame train gpt` is a program of its own.")
     p.add_argument("model", metavar="mlp|cnn|resnet|SCRIPT.py", help="a built-in model, or a Python file with a function trainer(**settings) that returns a pf.train.Trainer")
 
@@ -216,6 +222,7 @@ def parse(argv):
     option("num_workers", type=int, default=0, help="processes that make batches")
     option("pin_memory", action="store_true", help="accepted: copies to a GPU go through pinned memory anyway")
     option("resume_from_checkpoint", metavar="FILE", nargs="?", const=True, default=False, help="continue from this file, or from the checkpoint in --out; without one, begin")
+    option("overwrite", action="store_true", help="replace a run that --out already holds")
     option("checkpoint_interval", type=int, metavar="N", help="optimizer steps between checkpoints; there is one at the end of each epoch anyway")
     option("smoke", action="store_true", help="a short run that tests the long one, and writes nothing")
     option("distributed", action="store_true", help="data-parallel: pyflame run --nproc N -m pyflame.train ...")
@@ -241,9 +248,12 @@ def _tell(error, argv=None):
 @command((ValueError, TypeError, RuntimeError, OSError, ImportError, FloatingPointError), _tell)
 def main(argv=None):
     """Runs the command; returns the exit code: 0, or 1 after a line on stderr."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["gpt"]:
+        return _gpt.start(words[1:])
     a = parse(argv)
     settings = dict(epochs=a.epochs, batch_size=a.batch_size, lr=a.lr, gradient_accumulation_steps=a.gradient_accumulation_steps, mixed_precision=a.use_mixed_precision,
-                    clip=a.clip, num_workers=a.num_workers, device=a.device, out=a.out, checkpoint_interval=a.checkpoint_interval, resume=a.resume_from_checkpoint,
+                    clip=a.clip, num_workers=a.num_workers, device=a.device, out=a.out, checkpoint_interval=a.checkpoint_interval, resume=a.resume_from_checkpoint, overwrite=a.overwrite,
                     smoke=a.smoke, log_interval=a.log_interval, tensorboard=a.tensorboard, distributed=a.distributed, seed=a.seed, log=_say)
     try:
         _C.manual_seed(a.seed)

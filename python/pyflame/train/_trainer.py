@@ -14,6 +14,7 @@ from .. import _C, _tree, amp, distributed, optim
 from .._C import Tensor
 from ..data import DataLoader
 from ..io import load_checkpoint, save, save_checkpoint
+from ..nn import Module
 from ..nn.parallel import DistributedDataParallel
 from ..nn.utils import clip_grad_norm_
 from . import _page
@@ -21,6 +22,7 @@ from ._logs import Logs
 from ._memory import MemoryMonitor
 
 _SMOKE_EPOCHS, _SMOKE_SHARE = 2, 0.01
+_FILES = ("checkpoint.safetensors", "best.safetensors", "metrics.jsonl", "report.html")  # of a run, in its folder
 merged_batches = 1  # the setting: of the batches of an optimizer step, so many are computed as one
 
 
@@ -77,6 +79,7 @@ class Trainer:
       nothing is written.
     - resume=True: continues from out/checkpoint.safetensors, or begins if there is none; a path: from this file. The updates are, bit for
       bit, those of a run that was never interrupted.
+    - overwrite=True: replaces a run that out already holds; without it and without resume, fit() refuses such a folder.
     - smoke=True: a short run before a long one. fit() trains two epochs of a hundredth of the batches (at least two steps), validates,
       checks that losses are finite and that a checkpoint gives back the same state, says how long the real run will take, and puts the model
       back. It writes nothing to out.
@@ -84,15 +87,21 @@ class Trainer:
       which needs the package tensorboard. Lines, files and events have the bytes of the device and of this process. A warning comes before memory runs out:
       if less than 5 % of it is left at the peak of a step, or if it grows with each line so that it will not last until the end.
     - distributed=True: data-parallel over the processes of `pyflame run --nproc N`; each has its part of the samples, batch_size
-      of them a batch; rank 0 logs and saves.
+      of them a batch; rank 0 logs and saves. A run is resumed with any number of processes that can share the samples of an optimizer step: these stay the
+      same, as gradient_accumulation_steps is adapted.
     - device: default the current one. seed: of the order of the batches. The rest of what is random in fit(), such as dropout, follows pf.manual_seed.
 
     To change what a step does, override training_step, validation_step or configure_optimizers; on_step_end and on_epoch_end are called with
     the numbers of the step or epoch. ValueError or TypeError if a setting does not fit."""
 
     def __init__(self, model, train, validation=None, *, loss=None, metrics=None, epochs=1, batch_size=32, lr=1e-3, gradient_accumulation_steps=1,
-                 mixed_precision=False, clip=None, num_workers=0, device=None, out=None, checkpoint_interval=None, resume=False, smoke=False,
+                 mixed_precision=False, clip=None, num_workers=0, device=None, out=None, checkpoint_interval=None, resume=False, overwrite=False, smoke=False,
                  log_interval=50, log=print, tensorboard=False, distributed=False, seed=0):
+        if not isinstance(model, Module):
+            raise TypeError(f"Trainer: the model does not fit; got {type(model).__name__}; expected an nn.Module")
+        for name, data in (("train", train), ("validation", validation)):
+            if not isinstance(data, DataLoader) and not hasattr(data, "__getitem__") and not hasattr(data, "__iter__") and (name == "train" or data is not None):
+                raise TypeError(f"Trainer: {name} does not fit; got {type(data).__name__}; expected a dataset or a DataLoader")
         self.epochs, self.batch_size = _count("epochs", epochs), _count("batch_size", batch_size)
         self.gradient_accumulation_steps = _count("gradient_accumulation_steps", gradient_accumulation_steps)
         self.checkpoint_interval = None if checkpoint_interval is None else _count("checkpoint_interval", checkpoint_interval)
@@ -103,6 +112,8 @@ class Trainer:
             raise ValueError(f"Trainer: mixed_precision does not fit; got {mixed_precision!r}; expected True, False, 'bfloat16' or 'float16'{hint}")
         if out is None and (resume is True or checkpoint_interval or tensorboard):
             raise ValueError("Trainer: there is no folder for the run; got out=None with resume, checkpoint_interval or tensorboard; expected out=")
+        if overwrite and resume:
+            raise ValueError("Trainer: resume and overwrite exclude each other; got both; expected one of them")
         if clip is not None and not clip > 0:
             raise ValueError(f"Trainer: clip does not fit; got {clip!r}; expected a number above 0, or None")
         if loss is None and type(self).training_step is Trainer.training_step:
@@ -110,10 +121,12 @@ class Trainer:
         self.dtype, self.clip, self.lr, self.loss, self.metrics = names[mixed_precision], clip, lr, loss, dict(metrics or {})
         self.device = _C.get_device() if device is None else str(device)
         self.out, self.resume, self.smoke, self.tensorboard = None if out is None else os.fspath(out), resume, bool(smoke), bool(tensorboard)
+        self._overwrite, self._owns_out = bool(overwrite), False
         self._distributed = bool(distributed)
         self._begin_processes()
         self.model, self._log = model.to(self.device), log
         self._records = None  # of `pyflame train --json`: a function that takes each record of metrics.jsonl
+        self._made_loader = not isinstance(train, DataLoader)
         self.train_loader = self._loader(train, shuffle=True)
         self.validation_loader = None if validation is None else self._loader(validation, shuffle=False)
         self.epoch = self.step = 0
@@ -150,10 +163,13 @@ class Trainer:
     def fit(self):
         """Trains, and returns a list with a dict for each epoch: epoch, step, loss, and val_ of each number of validation_step.
         FloatingPointError if a loss that is logged is not finite; the errors of load_checkpoint, and ValueError if the run in a checkpoint had
-        other settings."""
+        other settings, or if out already holds another run."""
+        if not self.smoke:
+            self._take_folder()
         self._prepare()
         if self.smoke:
             return self._smoke()
+        self._empty_folder()
         with Logs(self._log, self.out, self.tensorboard, self._rank == 0, (self.step, self.epoch) if self._resumed else None, self._records) as logs:
             self._watch_memory()
             while self.epoch < self.epochs:
@@ -165,6 +181,21 @@ class Trainer:
                 if not go_on:
                     break
         return self.history
+
+    def _take_folder(self):
+        """Refuses a folder that holds a run, unless it is this one's, or is to be resumed or replaced."""
+        if self.out is None or self.resume or self._overwrite or self._owns_out:
+            return
+        if any(os.path.exists(os.path.join(self.out, name)) for name in ("checkpoint.safetensors", "metrics.jsonl")):
+            raise ValueError(f"Trainer: '{self.out}' already holds a run; expected a folder without one; hint: resume=True (--resume_from_checkpoint) goes on with it, overwrite=True (--overwrite) replaces it")
+
+    def _empty_folder(self):
+        """Removes the files of a run that is replaced, so that files of two runs are not taken for one. Each process has looked at the folder by now."""
+        if self._overwrite and not self._owns_out and self.out is not None and self._rank == 0:
+            for name in _FILES:
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(os.path.join(self.out, name))
+        self._owns_out = True
 
     def _begin_processes(self):
         if self._distributed and not distributed.is_initialized():
@@ -178,9 +209,7 @@ class Trainer:
         if isinstance(data, DataLoader):
             return data
         if self._world > 1:
-            from ..utils.data.distributed import DistributedSampler
-
-            return DataLoader(data, self.batch_size, sampler=DistributedSampler(data, self._world, self._rank, shuffle=shuffle, seed=self.seed), num_workers=self.num_workers, seed=self.seed)
+            return DataLoader(data, self.batch_size, sampler=_part_of(data, self._world, self._rank, shuffle, self.seed), num_workers=self.num_workers, seed=self.seed)
         return DataLoader(data, self.batch_size, shuffle=shuffle, num_workers=self.num_workers, seed=self.seed)
 
     def _prepare(self):
@@ -356,16 +385,34 @@ class Trainer:
         extra = found.get("extra") if isinstance(found, dict) else None
         if not isinstance(extra, dict) or extra.get("trainer") != 1:
             raise ValueError(f"Trainer: '{path}' is not a checkpoint of a Trainer; expected checkpoint.safetensors in the folder of a run")
-        other = [f"{name} {extra['settings'].get(name)}, now {value}" for name, value in self._settings().items() if extra["settings"].get(name) != value]
+        was = extra["settings"]
+        shared = self._share_steps(path, was)
+        other = [f"{name} {was.get(name)}, now {value}" for name, value in self._settings().items() if was.get(name) != value and name not in shared]
         if other:
             raise ValueError(f"Trainer: the run in '{path}' had other settings; got {'; '.join(other)}; expected the same, so that the updates are the same")
         load_checkpoint(path, **{name: part for name, part in self._parts().items() if part is not None})
+        if shared:
+            place = self.train_loader.state_dict()
+            samples = place["position"] * was["batch_size"] * was["processes"]
+            self.train_loader.load_state_dict({**place, "position": samples // (self.train_loader.batch_size * self._world)})
         self._take_random_state(_C.get_rng_state())
         self.epoch, self.step, self.best, self.history = extra["epoch"], extra["step"], extra["best"], extra["history"]
         self.scaler.load_state_dict(extra["scaler"])
         self._loss_sum = None if extra["loss_sum"] is None else extra["loss_sum"].to(self.device)
         self._steps_in_epoch, self._resumed = extra["steps_in_epoch"], True
         self.load_extra_state(extra["user"])
+
+    def _share_steps(self, path, was):
+        """The settings that may differ from those of the checkpoint, because another number of processes shares the samples of an optimizer step."""
+        if was.get("processes") == self._world or not self._made_loader:
+            return ()
+        batch, all_of_step = self.batch_size * self._world, was["batch_size"] * was["gradient_accumulation_steps"] * was["processes"]
+        if self.gradient_accumulation_steps == was["gradient_accumulation_steps"] and all_of_step % batch == 0:
+            self.gradient_accumulation_steps = all_of_step // batch
+        if batch * self.gradient_accumulation_steps != all_of_step:
+            raise ValueError(f"Trainer: the run in '{path}' had {all_of_step} samples in an optimizer step; got batch_size {self.batch_size} x {self.gradient_accumulation_steps} batches x {self._world} processes; "
+                             f"expected {all_of_step}; hint: a batch_size of which the processes together take a divisor of {all_of_step}")
+        return ("processes", "batch_size", "gradient_accumulation_steps")
 
     # ---- a short run before a long one
 
@@ -406,6 +453,18 @@ class Trainer:
         changed = [name for name, value in self.model.state_dict().items() if not _C.eq(value, before[name]).all().item()]
         if changed:
             raise RuntimeError(f"Trainer: a checkpoint gives back other weights; got other values of {', '.join(changed)}; expected the same")
+
+
+def _part_of(data, world, rank, shuffle, seed):
+    """A DistributedSampler with the order that a DataLoader of one process has, so that any number of processes takes the same samples in each optimizer step."""
+    from ..data.dataset import _permutation
+    from ..utils.data.distributed import DistributedSampler
+
+    class Part(DistributedSampler):
+        def _shuffled(self, n):
+            return _permutation(n, self.seed, self.epoch)
+
+    return Part(data, world, rank, shuffle=shuffle, seed=seed)
 
 
 def _C_no_grad():

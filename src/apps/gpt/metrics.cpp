@@ -34,6 +34,10 @@ std::vector<Metric> read_metrics(const std::string& path, int64_t keep_until) {
     m.lr = number("lr");
     m.tokens_per_s = number("tokens_per_s");
     if (j.contains("val_loss")) m.val_loss = number("val_loss");
+    if (j.contains("memory") && j["memory"].is_object()) m.memory = MemoryUse::from_json(j["memory"]);
+    if (j.contains("warnings") && j["warnings"].is_array())
+      for (const auto& warning : j["warnings"])
+        if (warning.is_string()) m.warnings.push_back(warning);
     all.push_back(m);
   }
   return all;
@@ -46,6 +50,8 @@ std::string metric_line(const Metric& m) {
   if (m.val_loss) j["val_loss"] = *m.val_loss;
   j["lr"] = m.lr;
   j["tokens_per_s"] = std::round(m.tokens_per_s * 10) / 10;
+  if (m.memory) j["memory"] = m.memory->json();
+  if (!m.warnings.empty()) j["warnings"] = m.warnings;
   return j.dump() + "\n";
 }
 

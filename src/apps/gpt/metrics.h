@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/gpt/memory.h"
+
 namespace pyflame::apps::gpt {
 
 struct Metric {
@@ -13,6 +15,8 @@ struct Metric {
   double loss = 0;
   std::optional<double> val_loss;
   double lr = 0, tokens_per_s = 0;
+  std::optional<MemoryUse> memory;  // where the loss was read
+  std::vector<std::string> warnings;
 };
 
 class MetricsFile {

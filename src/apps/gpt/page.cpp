@@ -152,9 +152,9 @@ Html time(const Json& doc) {
          el("h3", "", "Kernels that take most") + steps.html(steps.rows() > 30 ? "tall bars" : "bars");
 }
 
-Html fallback_lines(const Json& doc) {
+Html lines_of(const Json& doc, const char* name) {
   Html lines;
-  for (const Json& f : list(doc, "fallbacks"))
+  for (const Json& f : list(doc, name))
     if (f.is_string()) lines += el("li", "", text(f.get<std::string>(), 600));
   return lines.empty() ? Html() : el("ul", "", lines);
 }
@@ -173,7 +173,21 @@ Html memory(const Json& doc) {
                  bytes(num(doc, "memory.arena")));
   if (std::isfinite(process)) out += gauge("Peak of the whole process on the host", NAN, bytes(process));
   if (limit > 0) out += note(fmt::format("A full bar is the {} that the device has.", bytes(limit)));
-  return el("div", "grid broad", el("div", "card", out));
+  Chart device;
+  device.title = "Bytes of the device over the steps: in use, and the most since the run began.";
+  device.x = {"step", false, 0};
+  device.y = {"MiB"};
+  device.series = {series(doc, "curves.memory", kTraining), series(doc, "curves.memory_peak", kValidation)};
+  from_zero(device);
+  Chart host;
+  host.title = "Bytes of the process on the host over the steps.";
+  host.x = {"step", false, 0};
+  host.y = {"MiB"};
+  host.series = {series(doc, "curves.memory_host", kSpeed)};
+  from_zero(host);
+  const Html curves =
+      figure("Memory of the device: in use, and its peak", device) + figure("Memory of the process on the host", host);
+  return el("div", "grid broad", el("div", "card", out)) + (curves.empty() ? Html() : el("div", "two", curves));
 }
 
 Html run(const Json& doc) {
@@ -216,10 +230,11 @@ std::string html_page(const Json& document) {
   page.tone = status == "finished" ? "good" : status == "interrupted" ? "med" : "";
   page.hero = figures(document);
   page.sections = {
+      {"warnings", "Warnings", "", lines_of(document, "warnings")},
       {"loss", "Loss", "", loss(document)},
       {"speed", "Speed and learning rate", "", curves(document)},
       {"time", "Where the time went", lead(document), time(document)},
-      {"fallbacks", "What ran slower, or elsewhere, than asked", "", fallback_lines(document)},
+      {"fallbacks", "What ran slower, or elsewhere, than asked", "", lines_of(document, "fallbacks")},
       {"memory", "Memory", "", memory(document)},
       {"run", "The run", "", run(document)},
   };

@@ -16,6 +16,7 @@
 
 #include "apps/gpt/commands.h"
 #include "apps/gpt/metrics.h"
+#include "apps/gpt/smoke.h"
 #include "apps/gpt/train_report.h"
 #include "apps/gpt/trainer.h"
 #include "apps/progress.h"
@@ -32,13 +33,18 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
+constexpr int64_t kMostWorkers = 64;
+
 struct TrainSettings {
   GptConfig model;
   GptTrainOptions train;
-  std::string data, out, tokenizer = "chars", device = "cpu";
+  std::string data, out, tokenizer = "chars", device = "cpu", connected;
   int64_t max_bytes = int64_t{64} << 20;
   int64_t eval_interval = 250, checkpoint_interval = 250, log_interval = 10;
-  bool resume = false, overwrite = false, json = false;
+  int64_t num_workers = 0;
+  bool pin_memory = false;  // changes nothing
+  bool resume = false, resume_from_checkpoint = false, overwrite = false, smoke = false, json = false,
+       distributed = false;
   CLI::App* app = nullptr;
 
   bool given(const char* name) const { return app->get_option(std::string("--") + name)->count() > 0; }
@@ -58,6 +64,8 @@ void check(const TrainSettings& s) {
            "log_interval {}, "
            "max_bytes {}",
            s.eval_interval, s.checkpoint_interval, s.log_interval, s.max_bytes);
+  PF_CHECK(s.num_workers >= 0 && s.num_workers <= kMostWorkers, Value,
+           "train gpt: num_workers is out of range; got {}; expected 0 to {}", s.num_workers, kMostWorkers);
   s.train.check();
   GptConfig with_any_vocabulary = s.model;
   with_any_vocabulary.vocabulary = 1;
@@ -102,6 +110,14 @@ TrainSettings merge(const Checkpoint& c, const TrainSettings& given, std::string
     PF_FAIL(Value, "train gpt: the checkpoint's description of the run is not valid; got {}",
             c.at("run").substr(0, 120));
   }
+  // Any number of processes goes on with a run, if they can divide the batches of an update.
+  const int64_t batches = s.train.gradient_accumulation_steps * s.train.processes;
+  PF_CHECK(batches % given.train.processes == 0, Value,
+           "train gpt: the processes cannot divide the batches of an update; got {} processes for {} batches; expected "
+           "a number of processes that divides {}",
+           given.train.processes, batches, batches);
+  s.train.gradient_accumulation_steps = batches / given.train.processes;
+  s.train.processes = given.train.processes;
   s.tokenizer = data::Tokenizer::from_json(c.at("tokenizer")).is_bytes() ? "bytes" : "chars";
   Merger m(given);
   m.fixed("n_layer", s.model.n_layer, given.model.n_layer);
@@ -114,6 +130,7 @@ TrainSettings merge(const Checkpoint& c, const TrainSettings& given, std::string
   m.fixed("max_bytes", s.max_bytes, given.max_bytes);
   m.fixed("batch_size", s.train.batch_size, given.train.batch_size);
   m.fixed("gradient_accumulation_steps", s.train.gradient_accumulation_steps, given.train.gradient_accumulation_steps);
+  m.fixed("use_mixed_precision", s.train.mixed_precision, given.train.mixed_precision);
   m.changeable("data", s.data, given.data);  // moved elsewhere; the trainer compares the contents
   m.changeable("steps", s.train.steps, given.train.steps);
   m.changeable("lr", s.train.lr, given.train.lr);
@@ -186,9 +203,15 @@ class Objects {
   void write(const std::vector<Metric>& metrics) {
     for (const Metric& m : metrics) write(metric_line(m));
   }
-  void write_result(int64_t step, double loss, double val_loss, const std::string& out, double seconds) {
-    const nlohmann::ordered_json j = {{"end_of_training", true}, {"step", step}, {"loss", loss},
-                                      {"val_loss", val_loss},    {"out", out},   {"total_seconds", seconds}};
+  void write_result(int64_t step, double loss, double val_loss, const std::string& out, double seconds,
+                    bool smoke = false) {
+    const nlohmann::ordered_json j = {{"end_of_training", true},
+                                      {"step", step},
+                                      {"loss", loss},
+                                      {"val_loss", val_loss},
+                                      {"smoke", smoke},
+                                      {"out", out.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(out)},
+                                      {"total_seconds", seconds}};
     write(j.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   }
 
@@ -209,18 +232,22 @@ class TrainingRun {
       : s_(s),
         objects_(objects),
         trainer_(std::move(trainer)),
-        metrics_((fs::path(s.out) / "metrics.jsonl").string(), trainer_->steps_done()),
+        first_(!trainer_->ranks() || trainer_->ranks()->first()),
         progress_(s.train.steps),
+        memory_(current_device(), s.train.steps),
         first_step_(trainer_->steps_done()),
         profile_(s.train.steps - trainer_->steps_done()) {
-    for (const Metric& m : metrics_.all()) {
+    if (!first_) return;
+    metrics_.emplace((fs::path(s.out) / "metrics.jsonl").string(), trainer_->steps_done());
+    for (const Metric& m : metrics_->all()) {
       if (m.val_loss) val_loss_ = *m.val_loss;
     }
   }
 
   int run() {
     start_ = interval_start_ = Clock::now();
-    while (trainer_->steps_done() < s_.train.steps && !interrupted()) {
+    while (trainer_->steps_done() < s_.train.steps && !stopped()) {
+      if (interrupted()) trainer_->ask_for_end();
       profile_.before_step();
       const Tensor loss = trainer_->step();
       profile_.after_step();
@@ -249,6 +276,9 @@ class TrainingRun {
   }
 
  private:
+  // All processes of a run stop after the same step.
+  bool stopped() const { return trainer_->ranks() ? trainer_->end_asked() : interrupted(); }
+
   struct Pending {
     Tensor loss;
     Metric metric;
@@ -268,6 +298,11 @@ class TrainingRun {
     const auto n = static_cast<double>(pending_.size());
     tokens_per_s_ = n * static_cast<double>(trainer_->tokens_per_step()) / std::max(elapsed, 1e-9);
     for (Metric& m : lines) m.tokens_per_s = tokens_per_s_;
+    Metric& now = lines.back();
+    now.memory = memory_.look();
+    peak_ = now.memory->peak;
+    now.warnings = memory_.warnings(*now.memory, now.step);
+    for (const std::string& warning : now.warnings) progress_.note("warning: " + warning);
     shown_loss_ = sum / n;
     pending_.clear();
     ready_.insert(ready_.end(), lines.begin(), lines.end());
@@ -283,7 +318,7 @@ class TrainingRun {
   }
 
   void write_metrics() {
-    metrics_.append(ready_);
+    if (metrics_) metrics_->append(ready_);
     objects_.write(ready_);
     ready_.clear();
   }
@@ -291,22 +326,24 @@ class TrainingRun {
   void save_checkpoint() {
     read_losses();
     write_metrics();
+    saved_ = trainer_->steps_done();
+    if (!first_) return;
     Checkpoint c = trainer_->checkpoint();
     c.state["run"] = s_.run_json();
     pyflame::save_checkpoint((fs::path(s_.out) / kCheckpointName).string(), c);
-    saved_ = trainer_->steps_done();
     const GptConfig& m = trainer_->model().config;
     write_file_atomically("loss curve", (fs::path(s_.out) / "loss.svg").string(),
-                          loss_curve_svg(metrics_.all(), fmt::format("GPT: {} layers, {} heads, width {}, context {}",
-                                                                     m.n_layer, m.n_head, m.n_embd, m.block_size)));
+                          loss_curve_svg(metrics_->all(), fmt::format("GPT: {} layers, {} heads, width {}, context {}",
+                                                                      m.n_layer, m.n_head, m.n_embd, m.block_size)));
     write_report();
   }
 
   void write_report() {
+    if (!first_) return;
     const bool done = saved_ == s_.train.steps;
-    const RunStatus status = done ? RunStatus::finished : interrupted() ? RunStatus::interrupted : RunStatus::running;
+    const RunStatus status = done ? RunStatus::finished : stopped() ? RunStatus::interrupted : RunStatus::running;
     write_run_report({s_.out, s_.data, s_.device, first_step_, seconds_since(start_), status}, *trainer_,
-                     metrics_.all(), profile_);
+                     metrics_->all(), profile_);
   }
 
   std::string status() const {
@@ -315,7 +352,8 @@ class TrainingRun {
                         static_cast<double>(s_.train.steps - trainer_->steps_done());
     std::string text = std::isnan(shown_loss_) ? "loss -" : fmt::format("loss {:.3f}", shown_loss_);
     if (!std::isnan(val_loss_)) text += fmt::format("  val {:.3f}", val_loss_);
-    return text + fmt::format("  {} tokens/s  ETA {}", format_count(tokens_per_s_), format_duration(left));
+    return text + fmt::format("  {} tokens/s  memory {}  ETA {}", format_count(tokens_per_s_), memory_size(peak_),
+                              format_duration(left));
   }
 
   int finish() {
@@ -325,6 +363,7 @@ class TrainingRun {
     else if (stopped) write_report();
     progress_.finish();
     const std::string out = s_.out;
+    if (stopped && !first_) return kInterrupted;
     if (stopped) {
       fmt::print(stderr,
                  "pyflame: interrupted at step {}; the checkpoint is saved, and {}/report.html; to go on: pyflame "
@@ -332,18 +371,22 @@ class TrainingRun {
                  trainer_->steps_done(), out, out);
       return kInterrupted;
     }
+    if (!first_) return kOk;
     fmt::print("done        {} steps in {}; validation loss {:.4f}\n", trainer_->steps_done() - first_step_,
                format_duration(seconds_since(start_)), val_loss_);
     fmt::print("written     {0}/{1}, {0}/metrics.jsonl, {0}/loss.svg, {0}/report.html\n", out, kCheckpointName);
-    objects_.write_result(trainer_->steps_done(), metrics_.all().back().loss, val_loss_, out, seconds_since(start_));
+    objects_.write_result(trainer_->steps_done(), metrics_->all().back().loss, val_loss_, out, seconds_since(start_));
     return kOk;
   }
 
   const TrainSettings& s_;
   Objects& objects_;
   std::unique_ptr<GptTrainer> trainer_;
-  MetricsFile metrics_;
+  bool first_;  // rank 0, which alone writes and prints
+  std::optional<MetricsFile> metrics_;
   Progress progress_;
+  MemoryWatch memory_;
+  uint64_t peak_ = 0;
   std::vector<Pending> pending_;
   std::vector<Metric> ready_;
   Clock::time_point start_, interval_start_;
@@ -386,24 +429,25 @@ void create_folder(const TrainSettings& s) {
   }
 }
 
-std::unique_ptr<GptTrainer> start_run(TrainSettings& s) {
+std::unique_ptr<GptTrainer> start_run(TrainSettings& s, bool first) {
   PF_CHECK(!s.data.empty(), Value, "train gpt: --data is missing; expected a text file or a folder");
   check(s);
-  prepare_folder(s);
+  if (!s.smoke && first) prepare_folder(s);
   Loaded d = load_data(s, nullptr);
   s.model.vocabulary = d.tokenizer.vocabulary();
   auto trainer = std::make_unique<GptTrainer>(s.model, s.train, std::move(d.tokenizer), std::move(d.dataset));
-  create_folder(s);
+  if (!s.smoke && first) create_folder(s);
   return trainer;
 }
 
-std::unique_ptr<GptTrainer> resume_run(TrainSettings& s) {
+std::unique_ptr<GptTrainer> resume_run(TrainSettings& s, bool first) {
   PF_CHECK(!s.overwrite, Value, "train gpt: --resume and --overwrite exclude each other");
+  PF_CHECK(!s.smoke, Value, "train gpt: --smoke and --resume exclude each other; a short run begins anew");
   const std::string path = (fs::path(s.out) / kCheckpointName).string();
   std::error_code ec;
   PF_CHECK(fs::exists(path, ec), OS,
            "train gpt: there is no checkpoint to resume; expected '{}'; leave out --resume to start", path);
-  lock_folder(s);
+  if (first) lock_folder(s);
   const Checkpoint c = load_checkpoint(path);
   std::string notes;
   s = merge(c, s, notes);
@@ -417,13 +461,33 @@ std::unique_ptr<GptTrainer> resume_run(TrainSettings& s) {
 }
 
 int train_gpt(TrainSettings s) {
+  Ranks ranks = s.connected.empty() ? Ranks() : Ranks(s.connected);
+  s.train.processes = ranks.size();
+  if (!ranks.first()) {  // rank 0 speaks
+    s.json = false;
+    PF_CHECK(std::freopen("/dev/null", "w", stdout) != nullptr, OS, "train gpt: /dev/null cannot be opened; got {}",
+             std::generic_category().message(errno));
+  }
+  if (ranks.size() > 1 && (s.device == "cuda" || s.device == "rocm"))
+    s.device += fmt::format(":{}", ranks.local_rank());
   Objects objects(s.json);
   set_current_device(parse_device(s.device));
-  std::unique_ptr<GptTrainer> trainer = s.resume ? resume_run(s) : start_run(s);
+  s.resume |= s.resume_from_checkpoint && fs::exists(fs::path(s.out) / kCheckpointName);
+  std::unique_ptr<GptTrainer> trainer = s.resume ? resume_run(s, ranks.first()) : start_run(s, ranks.first());
+  trainer->join(ranks);
   const GptConfig& m = trainer->model().config;
   fmt::print("model       {} parameters: {} layers, {} heads, width {}, context {}; {} tokens a step\n",
              format_count(static_cast<double>(nn::count_parameters(trainer->model()))), m.n_layer, m.n_head, m.n_embd,
              m.block_size, trainer->tokens_per_step());
+  trainer->set_workers(s.num_workers);
+  if (s.smoke) {
+    const auto start = Clock::now();
+    const SmokeResult found = smoke(*trainer, s.log_interval);
+    objects.write(found.metrics);
+    objects.write_result(found.metrics.back().step, found.metrics.back().loss, found.val_loss, s.out,
+                         seconds_since(start), true);
+    return kOk;
+  }
   if (trainer->steps_done() >= s.train.steps) {
     fmt::print("done        the run has all of its {} steps; give more --steps to go on\n", s.train.steps);
     objects.write_result(trainer->steps_done(), NAN, NAN, s.out, 0);  // nothing was trained or measured: null
@@ -448,7 +512,7 @@ void add_train(CLI::App& app, Run& run) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   };
   option("data", s->data, "Text to train on: a file, or a folder of source and text files");
-  option("out", s->out, "Folder of the run: checkpoint, metrics.jsonl, loss.svg, report.html")->required();
+  option("out", s->out, "Folder of the run, needed unless --smoke: checkpoint, metrics.jsonl, loss.svg, report.html");
   option("device", s->device, "Device to run on: cpu, rocm, rocm:1, cuda, ...");
   option("steps", s->train.steps, "Updates in total");
   option("batch_size", s->train.batch_size, "Sequences per batch");
@@ -471,11 +535,25 @@ void add_train(CLI::App& app, Run& run) {
   option("checkpoint_interval", s->checkpoint_interval, "Updates between checkpoints");
   option("log_interval", s->log_interval, "Updates between readings of the loss");
   sub->add_flag("--resume", s->resume, "Continue the run in --out from its checkpoint, bit for bit");
+  sub->add_flag(names("resume_from_checkpoint"), s->resume_from_checkpoint,
+                "Like --resume, but begins where --out holds no checkpoint");
+  option("num_workers", s->num_workers, "Threads that prepare the next batches; 0: each when its step begins");
+  sub->add_flag(names("pin_memory"), s->pin_memory, "Accepted: copies to a GPU go through pinned memory anyway");
+  option("use_mixed_precision", s->train.mixed_precision,
+         "Compute in this type; parameters stay float32. Off unless it is given")
+      ->expected(0, 1)
+      ->default_str("bfloat16")
+      ->check(CLI::IsMember({"bfloat16"}));
+  sub->add_flag("--distributed", s->distributed,
+                "Data-parallel over the processes of pyflame run --nproc N -m pyflame.train gpt ...");
+  sub->add_option("--connected", s->connected)->group("");  // from pyflame.train: the sockets of the processes
+  sub->add_flag("--smoke", s->smoke, "A short run that tests the long one, and writes nothing");
   sub->add_flag("--overwrite", s->overwrite, "Replace a run that --out already holds");
   sub->add_flag("--json", s->json,
                 "Print one JSON object for each record of metrics.jsonl, then one with the result; all else goes to "
                 "standard error");
   sub->callback([&run, s] {
+    if (s->out.empty() && !s->smoke) throw CLI::RequiredError("--out");
     run = [s] {
       markers::follow_environment();
       return train_gpt(*s);

@@ -56,12 +56,22 @@ json validation(const std::vector<Metric>& metrics) {
   return curve(measured, [](const Metric& m) { return *m.val_loss; });
 }
 
+json memory_curve(const std::vector<Metric>& metrics, uint64_t MemoryUse::*what) {
+  std::vector<Metric> measured;
+  for (const Metric& m : metrics)
+    if (m.memory) measured.push_back(m);
+  return curve(measured, [what](const Metric& m) { return static_cast<double>((*m.memory).*what) / (1 << 20); });
+}
+
 json curves_of(const std::vector<Metric>& metrics) {
   const auto loss = [](const Metric& m) { return m.loss; };
   return {{"loss", curve(metrics, loss)},
           {"loss_mean", curve(running_mean(metrics), loss)},
           {"val_loss", validation(metrics)},
           {"lr", curve(metrics, [](const Metric& m) { return m.lr; })},
+          {"memory", memory_curve(metrics, &MemoryUse::allocated)},
+          {"memory_peak", memory_curve(metrics, &MemoryUse::peak)},
+          {"memory_host", memory_curve(metrics, &MemoryUse::host)},
           {"tokens_per_s", curve(metrics, [](const Metric& m) { return m.tokens_per_s; })}};
 }
 
@@ -124,12 +134,14 @@ json run_of(const RunFacts& facts, GptTrainer& trainer, Device device) {
   run["Dropout"] = fmt::format("{:g}", m.dropout);
   run["Batch"] = fmt::format(
       "{} rows{}, {} tokens a step", o.batch_size,
-      o.gradient_accumulation_steps > 1 ? fmt::format(" × {} accumulated", o.gradient_accumulation_steps) : "",
+      (o.gradient_accumulation_steps > 1 ? fmt::format(" × {} accumulated", o.gradient_accumulation_steps) : "") +
+          (o.processes > 1 ? fmt::format(" × {} processes", o.processes) : ""),
       trainer.tokens_per_step());
   run["Learning rate"] = fmt::format("{:g}, to {:g}; {} steps of warm-up", o.lr, o.lr * o.min_lr_ratio,
                                      std::min(o.warmup_steps, o.steps / 10));
   run["Weight decay"] = fmt::format("{:g}", o.weight_decay);
   run["Gradient clip"] = fmt::format("{:g}", o.clip);
+  run["Mixed precision"] = o.mixed_precision.empty() ? "off" : o.mixed_precision;
   run["Seed"] = fmt::format("{}", o.seed);
   run["Device"] = fmt::format("{}: {}", device.str(), info.name);
   if (!has_own_memory(device.type)) run["Threads"] = fmt::format("{}", num_threads());
@@ -240,6 +252,9 @@ json run_document(const RunFacts& facts, GptTrainer& trainer, const std::vector<
   d["curves"] = curves_of(metrics);
   d["fallbacks"] = json::array();
   for (const Fallback& f : fallbacks()) d["fallbacks"].push_back(describe_fallback(f));
+  d["warnings"] = json::array();
+  for (const Metric& x : metrics)
+    for (const std::string& warning : x.warnings) d["warnings"].push_back(fmt::format("step {}: {}", x.step, warning));
   d["profile"] = profile_of(profile, has_own_memory(device.type));
   d["memory"] = memory_of(device);
   d["run"] = run_of(facts, trainer, device);

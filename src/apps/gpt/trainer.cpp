@@ -6,6 +6,8 @@
 
 #include "pyflame/autograd/autograd.h"
 #include "pyflame/base/events.h"
+#include "pyflame/ops/autocast.h"
+#include "pyflame/runtime/device.h"
 
 namespace pyflame::apps::gpt {
 
@@ -21,11 +23,14 @@ void GptTrainOptions::check() const {
   positive("batch_size", batch_size);
   positive("gradient_accumulation_steps", gradient_accumulation_steps);
   positive("eval_batches", eval_batches);
+  positive("processes", processes);
   PF_CHECK(lr > 0 && std::isfinite(lr), Value, "train: lr must be a positive number; got {}", lr);
   positive("clip", clip);
   PF_CHECK(min_lr_ratio >= 0 && min_lr_ratio <= 1, Value,
            "train: min_lr_ratio is out of range; got {}; expected 0 to 1", min_lr_ratio);
   PF_CHECK(warmup_steps >= 0, Value, "train: warmup_steps must not be negative; got {}", warmup_steps);
+  PF_CHECK(mixed_precision.empty() || mixed_precision == "bfloat16", Value,
+           "train: use_mixed_precision does not fit; got '{}'; expected bfloat16", mixed_precision);
   PF_CHECK(weight_decay >= 0, Value, "train: weight_decay must not be negative; got {}", weight_decay);
 }
 
@@ -41,7 +46,9 @@ std::string GptTrainOptions::to_json() const {
                                     {"beta2", beta2},
                                     {"clip", clip},
                                     {"seed", seed},
-                                    {"eval_batches", eval_batches}};
+                                    {"eval_batches", eval_batches},
+                                    {"mixed_precision", mixed_precision},
+                                    {"processes", processes}};
   return j.dump();
 }
 
@@ -61,6 +68,8 @@ GptTrainOptions GptTrainOptions::from_json(const std::string& text) {
     j.at("clip").get_to(o.clip);
     j.at("seed").get_to(o.seed);
     j.at("eval_batches").get_to(o.eval_batches);
+    o.mixed_precision = j.value("mixed_precision", "");
+    o.processes = j.value("processes", int64_t{1});
   } catch (const json::exception&) {
     PF_FAIL(Value, "train: the run's options are not valid; got {}", text.substr(0, 120));
   }
@@ -68,9 +77,44 @@ GptTrainOptions GptTrainOptions::from_json(const std::string& text) {
   return o;
 }
 
+// ---- batches
+
+BatchReader::BatchReader(const data::TokenDataset& dataset, uint64_t seed, int64_t batch_size, int64_t workers,
+                         int64_t first, int64_t every)
+    : dataset_(dataset), seed_(seed), batch_size_(batch_size), workers_(workers), first_(first), every_(every) {}
+
+std::pair<Tensor, Tensor> BatchReader::take(int64_t number) {
+  const auto rows = [this](int64_t n) {
+    return dataset_.rows(seed_, data::Stream::train, n * every_ + first_, batch_size_);
+  };
+  if (workers_ == 0) return dataset_.tensors(rows(number));
+  if (number != next_) ahead_.clear();
+  next_ = number + 1;
+  for (int64_t n = number + static_cast<int64_t>(ahead_.size()); n <= number + workers_; ++n)
+    ahead_.push_back(std::async(std::launch::async, rows, n));
+  const data::TokenDataset::Rows taken = ahead_.front().get();
+  ahead_.pop_front();
+  return dataset_.tensors(taken);
+}
+
 // ---- trainer
 
 namespace {
+
+// Mixed precision for a scope, on the current device.
+class Precision {
+ public:
+  explicit Precision(const std::string& dtype) : type_(current_device().type), before_(autocast::state(type_)) {
+    if (!dtype.empty()) autocast::set_state(type_, {true, DType::bfloat16});
+  }
+  ~Precision() { autocast::set_state(type_, before_); }
+  Precision(const Precision&) = delete;
+  Precision& operator=(const Precision&) = delete;
+
+ private:
+  DeviceType type_;
+  autocast::State before_;
+};
 
 // The description is in the same file as the tensors and is not trusted: a model is built only if the tensors
 // confirm its sizes.
@@ -137,12 +181,29 @@ void GptTrainer::build(const GptConfig& config) {
   o.weight_decay = 0;
   optimizer_->add_group(others, o);
   parameters_ = nn::parameters(*model_);
+  set_workers(0);
   schedule_ = {options_.lr, std::min(options_.warmup_steps, options_.steps / 10), options_.steps,
                options_.lr * options_.min_lr_ratio};
 }
 
+void GptTrainer::join(Ranks& ranks) {
+  PF_CHECK(ranks.size() == options_.processes, Value,
+           "train: the number of processes does not fit; got {}; expected {}", ranks.size(), options_.processes);
+  ranks_ = ranks.size() > 1 ? &ranks : nullptr;
+  if (!ranks_) return;
+  nn::load_state_dict(*model_, ranks.of_first(nn::state_dict(*model_)));
+  const RngState random = get_rng_state();  // other dropout masks in each process
+  set_rng_state({random.seed + static_cast<uint64_t>(ranks.rank()), random.offset});
+}
+
+void GptTrainer::set_workers(int64_t workers) {
+  const int64_t first = ranks_ ? ranks_->rank() : 0;
+  reader_ =
+      std::make_unique<BatchReader>(dataset_, options_.seed, options_.batch_size, workers, first, options_.processes);
+}
+
 int64_t GptTrainer::tokens_per_step() const {
-  return options_.batch_size * options_.gradient_accumulation_steps * model_->config.block_size;
+  return options_.batch_size * options_.gradient_accumulation_steps * options_.processes * model_->config.block_size;
 }
 
 Tensor GptTrainer::step() {
@@ -153,13 +214,23 @@ Tensor GptTrainer::step() {
   for (int64_t micro = 0; micro < n; ++micro) {
     const auto [x, y] = [&] {
       const events::Scope log(events::Kind::Range, "next batch");
-      return dataset_.batch(options_.seed, data::Stream::train, step_ * n + micro, options_.batch_size);
+      return reader_->take(step_ * n + micro);
     }();
-    Tensor loss = model_->loss(x, y);
+    Tensor loss;
+    {
+      const Precision precision(options_.mixed_precision);
+      loss = model_->loss(x, y);
+    }
     if (n > 1) loss = div(loss, static_cast<double>(n));
     autograd::backward({loss});
     grad_mode::Guard no_grad(false);
     total = total ? add(total, loss.detach()) : loss.detach();
+  }
+  if (ranks_) {
+    std::vector<float> values = {static_cast<float>(total.item_f64()), end_wanted_ ? 1.0F : 0.0F};
+    ranks_->average(parameters_, values);
+    end_asked_ = values[1] > 0;
+    total = from_host(values.data(), {}, DType::float32);
   }
   clip_grad_norm_(parameters_, options_.clip);
   lr_ = schedule_(step_);
@@ -169,16 +240,17 @@ Tensor GptTrainer::step() {
   return total;
 }
 
-double GptTrainer::evaluate() {
+double GptTrainer::evaluate(int64_t batches) {
   grad_mode::Guard no_grad(false);
   nn::train(*model_, false);
   double total = 0;
-  for (int64_t i = 0; i < options_.eval_batches; ++i) {
+  const Precision precision(options_.mixed_precision);
+  for (int64_t i = ranks_ ? ranks_->rank() : 0; i < batches; i += options_.processes) {
     const auto [x, y] = dataset_.batch(options_.seed, data::Stream::eval, i, options_.batch_size);
     total += model_->loss(x, y).item_f64();
   }
   nn::train(*model_, true);
-  return total / static_cast<double>(options_.eval_batches);
+  return (ranks_ ? ranks_->sum(total) : total) / static_cast<double>(batches);
 }
 
 Checkpoint GptTrainer::checkpoint() {
@@ -189,11 +261,12 @@ Checkpoint GptTrainer::checkpoint() {
   c.state["options"] = options_.to_json();
   c.state["tokenizer"] = tokenizer_.to_json();
   const RngState rng = get_rng_state();
-  const nlohmann::ordered_json progress = {{"step", step_},
-                                           {"rng_seed", rng.seed},
-                                           {"rng_offset", rng.offset},
-                                           {"next_batch", step_ * options_.gradient_accumulation_steps},
-                                           {"data_fingerprint", dataset_.fingerprint()}};
+  const nlohmann::ordered_json progress = {
+      {"step", step_},
+      {"rng_seed", rng.seed},
+      {"rng_offset", rng.offset},
+      {"next_batch", step_ * options_.gradient_accumulation_steps * options_.processes},
+      {"data_fingerprint", dataset_.fingerprint()}};
   c.state["progress"] = progress.dump();
   return c;
 }

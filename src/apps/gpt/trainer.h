@@ -3,10 +3,13 @@
 // belong to train.cpp.
 #pragma once
 #include <cstdint>
+#include <deque>
+#include <future>
 #include <memory>
 #include <string>
 
 #include "apps/gpt/gpt.h"
+#include "apps/gpt/ranks.h"
 #include "pyflame/data/text.h"
 #include "pyflame/io/checkpoint.h"
 #include "pyflame/optim/optim.h"
@@ -23,9 +26,27 @@ struct GptTrainOptions {
   double beta1 = 0.9, beta2 = 0.99, clip = 1.0;
   uint64_t seed = 1337;
   int64_t eval_batches = 40;
-  void check() const;  // ValueError
+  int64_t processes = 1;        // each takes gradient_accumulation_steps batches of an update
+  std::string mixed_precision;  // "bfloat16": steps compute in it, and parameters stay float32; empty: off
+  void check() const;           // ValueError
   std::string to_json() const;
   static GptTrainOptions from_json(const std::string& json);
+};
+
+// Prepares the next `workers` training batches, each on a thread of its own; 0: a batch is made when it is taken.
+class BatchReader {
+ public:
+  // Batch n of this reader is batch n * every + first of the stream.
+  BatchReader(const data::TokenDataset& dataset, uint64_t seed, int64_t batch_size, int64_t workers, int64_t first,
+              int64_t every);
+  // The batch of this number. They are taken in the order of their numbers, from any first one.
+  std::pair<Tensor, Tensor> take(int64_t number);
+
+ private:
+  const data::TokenDataset& dataset_;
+  uint64_t seed_;
+  int64_t batch_size_, workers_, first_, every_, next_ = -1;  // next_: the number of the first that is prepared
+  std::deque<std::future<data::TokenDataset::Rows>> ahead_;   // from next_ on
 };
 
 class GptTrainer {
@@ -43,7 +64,17 @@ class GptTrainer {
   int64_t steps_done() const { return step_; }
   int64_t tokens_per_step() const;
   // Mean loss over a fixed set of held-out batches, without dropout. Does not change the random state.
-  double evaluate();
+  double evaluate() { return evaluate(options_.eval_batches); }
+  double evaluate(int64_t batches);
+  // Makes this process one of those of a data-parallel run, which outlives this object. Each takes its part of the batches of an update; the update is that
+  // of one process that takes all of them, up to the order of sums and the dropout. Call it before the first step.
+  void join(Ranks& ranks);
+  Ranks* ranks() { return ranks_; }
+  // Whether a process of the run asked for the end before the last update (ask_for_end); the same in all of them.
+  void ask_for_end() { end_wanted_ = true; }
+  bool end_asked() const { return end_asked_; }
+  // How many threads prepare batches; the batches are the same. 0 at first.
+  void set_workers(int64_t workers);
 
   Checkpoint checkpoint();
   Gpt& model() { return *model_; }
@@ -59,9 +90,12 @@ class GptTrainer {
   std::unique_ptr<Gpt> model_;
   std::unique_ptr<optim::AdamW> optimizer_;
   Tensors parameters_;
+  std::unique_ptr<BatchReader> reader_;
   optim::WarmupCosine schedule_;
   int64_t step_ = 0;
   double lr_ = 0;
+  Ranks* ranks_ = nullptr;
+  bool end_wanted_ = false, end_asked_ = false;
 };
 
 // The model of a checkpoint, in evaluation mode, for generation.

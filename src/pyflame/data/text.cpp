@@ -146,12 +146,13 @@ TokenDataset::TokenDataset(std::vector<Token> tokens, int64_t block)
       train_tokens(), eval_tokens(), block);
 }
 
-std::pair<Tensor, Tensor> TokenDataset::batch(uint64_t seed, Stream stream, int64_t index, int64_t batch_size) const {
+TokenDataset::Rows TokenDataset::rows(uint64_t seed, Stream stream, int64_t index, int64_t batch_size) const {
   const bool train = stream == Stream::train;
   const int64_t base = train ? 0 : split_;
   const std::vector<int64_t> starts =
       batch_starts(seed, stream, index, batch_size, train ? train_tokens() : eval_tokens(), block_);
-  std::vector<int64_t> x, y;
+  Rows rows;
+  auto& [x, y] = rows;
   x.reserve(static_cast<size_t>(batch_size * block_));
   y.reserve(x.capacity());
   for (int64_t s : starts) {
@@ -159,8 +160,16 @@ std::pair<Tensor, Tensor> TokenDataset::batch(uint64_t seed, Stream stream, int6
     x.insert(x.end(), from, from + block_);
     y.insert(y.end(), from + 1, from + block_ + 1);
   }
-  return {from_host(x.data(), {batch_size, block_}, DType::int64),
-          from_host(y.data(), {batch_size, block_}, DType::int64)};
+  return rows;
+}
+
+std::pair<Tensor, Tensor> TokenDataset::tensors(const Rows& rows) const {
+  const Dims shape = {static_cast<int64_t>(rows.x.size()) / block_, block_};
+  return {from_host(rows.x.data(), shape, DType::int64), from_host(rows.y.data(), shape, DType::int64)};
+}
+
+std::pair<Tensor, Tensor> TokenDataset::batch(uint64_t seed, Stream stream, int64_t index, int64_t batch_size) const {
+  return tensors(rows(seed, stream, index, batch_size));
 }
 
 }  // namespace pyflame::data

@@ -41,7 +41,13 @@ class TokenDataset {
   int64_t eval_tokens() const { return static_cast<int64_t>(tokens_.size()) - split_; }
   uint64_t fingerprint() const { return fingerprint_; }  // a hash of all tokens; a resumed run must have the same
 
+  // The tokens of a batch in the host's memory. A pure function, which any thread may call.
+  struct Rows {
+    std::vector<int64_t> x, y;
+  };
+  Rows rows(uint64_t seed, Stream stream, int64_t index, int64_t batch_size) const;
   // Inputs and targets (the inputs shifted by one), both int64 [batch, block].
+  std::pair<Tensor, Tensor> tensors(const Rows& rows) const;
   std::pair<Tensor, Tensor> batch(uint64_t seed, Stream stream, int64_t index, int64_t batch_size) const;
 
  private:

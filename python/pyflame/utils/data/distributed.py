@@ -42,9 +42,12 @@ class DistributedSampler(Sampler[int]):
             self.epoch += 1
         self._begun = True
         n = len(self.dataset)
-        order = _permutation(n, self.seed + self.epoch, 0) if self.shuffle else list(range(n))
+        order = self._shuffled(n) if self.shuffle else list(range(n))
         order = order * math.ceil(self.total_size / n) if not self.drop_last else order
         return iter(order[self.rank : self.total_size : self.num_replicas])
+
+    def _shuffled(self, n):
+        return _permutation(n, self.seed + self.epoch, 0)
 
     def __len__(self) -> int:
         return self.num_samples
