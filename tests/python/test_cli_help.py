@@ -201,7 +201,7 @@ def test_no_colour_with_NO_COLOR(program):
     (["train", "mlp", "--data", "t.csv", "--nonsense"], "pyflame train: not understood: '--nonsense'; hint: `pyflame train mlp --help` shows"),
     (["train", "mlp", "--task", "x"], "pyflame train: --task: there is no such choice; got 'x'; expected regression, classification; hint"),
     (["train", "mlp", "--validation_share", "x"], "pyflame train: --validation_share: not a share; got 'x'; expected a number from 0 to 1; hint"),
-    (["train", "mlp", "--hidden_sizes", "a,b"], "pyflame train: --hidden_sizes: not widths of layers; got 'a,b'; expected whole numbers with commas between them, such as 32,16; hint"),
+    (["train", "mlp", "--hidden_sizes", "a,b"], "pyflame train: --hidden_sizes: not widths of layers; got 'a,b'; expected integers of 1 or more with commas between them, such as 32,16; hint"),
     (["profile", "--step", "5", "train.py"], "not understood: '--step'; hint: did you mean --steps? `pyflame profile --help` shows"),
     (["debug", "run", "--pois", "train.py"], "not understood: '--pois'; hint: did you mean --poison? `pyflame debug run --help` shows"),
 ])
