@@ -126,10 +126,22 @@ class _Meeting:
                 both = self._all("opened")
                 shared = [fd if both[r][self.rank] else -1 for r, fd in enumerate(opened)]
                 names = list(self.names)
-                return _C._Group(self.rank, names, *([-1 if s is None else s[k].detach() for s in sockets] for k in range(3)), shared)
+                made = _C._Group(self.rank, names, *([-1 if s is None else s[k].detach() for s in sockets] for k in range(3)), shared)
+                self._check_paths(made, both)
+                return made
             finally:
                 for fd in {*opened, memory} - {-1}:
                     os.close(fd)
+
+    def _check_paths(self, group, opened):
+        """Each two ranks send each other 4 KiB. RuntimeError on every rank where bytes came otherwise: such a path is found before anything is trained."""
+        found = []
+        for to, wrong in enumerate(group.check_paths(self.op, self._left())):
+            for r, n in enumerate(wrong):
+                if n:
+                    found.append(f"{n} of 4096 bytes from rank {self.names[r]} to rank {self.names[to]} by {'shared memory' if opened[r][to] and opened[to][r] else 'TCP'}")
+        if found:
+            raise RuntimeError(f"{self.op}: bytes change between ranks; got {', '.join(found)}; expected the bytes that were sent; hint: PYFLAME_SHARED_MEMORY=0 takes TCP within a host; between hosts, look at the network cards of these ranks")
 
     def _open(self, places, r, own):
         if r == self.rank or own < 0:
