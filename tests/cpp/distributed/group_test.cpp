@@ -73,7 +73,8 @@ TEST_P(Ways, PathsAreChecked) {
   EXPECT_EQ(on_all(groups,
                    [](int, Group& g) {
                      EXPECT_EQ(g.check_paths(call_of("check", 60)), std::vector(3, std::vector<uint32_t>(3, 0)));
-                     g.barrier(call_of("barrier", 60));  // which is call number 1 of the group, and no more data is on the way
+                     g.barrier(call_of("barrier",
+                                       60));  // which is call number 1 of the group, and no more data is on the way
                    }),
             kNone);
 }
