@@ -100,7 +100,8 @@ void add_doctor(CLI::App& app, Run& run) {
   CLI::Option* comm = cmd->add_flag(
       "--comm", o->comm,
       "Check the paths between the GPUs: each two send each other numbers, and all add numbers whose sum is known; "
-      "latency and bandwidth of each path. Exit code 1 if anything came otherwise");
+      "latency and bandwidth of each path, and whether that is what it should give. Exit code 1 if anything came "
+      "otherwise. Without a GPU two processes on the CPU do so");
   cmd->add_option("--nproc", o->nproc, "With --comm: this many processes on the CPU, instead of one for each GPU")
       ->needs(comm)
       ->type_name("N");

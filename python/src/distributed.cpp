@@ -104,6 +104,11 @@ void bind_group(nb::module_& m) {
                        const Sizes& in_bytes, uintptr_t out, const Sizes& out_bytes) {
     run_call(s, t, timeout, [&](const Call& call) { g.exchange(call, at(in), in_bytes, at(out), out_bytes); });
   });
+  c.def("check_paths", [](Group& g, const std::string& text, double timeout) {
+    std::vector<std::vector<uint32_t>> wrong;
+    run_call({}, text, timeout, [&](const Call& call) { wrong = g.check_paths(call); });
+    return wrong;
+  });
   c.def("send",
         [](Group& g, const std::string& s, const std::string& t, double timeout, int peer, uintptr_t data,
            size_t bytes) { run_call(s, t, timeout, [&](const Call& call) { g.send(call, peer, at(data), bytes); }); });
@@ -367,6 +372,9 @@ void bind_distributed(nb::module_& m) {
         return reinterpret_cast<uintptr_t>(write ? x.mutable_data() : x.data());
       },
       "tensor"_a, "write"_a, "Address of the first element of a contiguous tensor whose pending work is done.");
+  m.def(
+      "_mark_written", [](const Tensor& x) { x.storage()->version.fetch_add(1, std::memory_order_relaxed); },
+      "tensor"_a, "For autograd, as if the tensor had been written in place.");
   m.def("_check_reduction", [](const std::string& text, const std::string& op, DTypeArg dtype) {
     distributed::check_reduction(text.c_str(), reduction_from(op), dtype.require("distributed"));
   });

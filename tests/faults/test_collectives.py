@@ -182,6 +182,29 @@ assert work.wait(30) and x.tolist() == [2.0, 2.0]
                     "NCCL_P2P_DISABLE=1 avoids peer-to-peer transfers\n"] * 2
 
 
+def test_a_pair_that_changes_bytes(ranks):
+    """The messages that each two GPUs send each other when they are connected."""
+    said = ranks("""
+import pyflame.distributed as dist
+from pyflame.distributed import _device
+whole = _device.Transport.exchange
+def wrong(self, op, signature, sends, takes, async_op, result):
+    whole(self, op, signature, sends, takes, async_op, result)
+    if dist.get_rank() == 1:
+        takes[0][1][7:9] += 1
+dist.init_process_group(timeout=60)
+pf.set_device(f"rocm:{dist.get_rank()}")
+_device.Transport.exchange = wrong
+print(refused(RuntimeError, lambda: dist.all_reduce(pf.ones(2))))
+_device.Transport.exchange = whole
+x = pf.ones(2)
+dist.all_reduce(x)
+assert x.tolist() == [3.0] * 2
+""", world=3)
+    assert said == ["all_reduce: messages between GPUs of the group are wrong; got 2 of 1024 elements from rank 0 to rank 1; expected none; hint: `pyflame doctor --comm` finds the path; "
+                    "NCCL_P2P_DISABLE=1 avoids peer-to-peer transfers\n"] * 3
+
+
 def test_unused_parameters(ranks):
     said = ranks(START + """
 from pyflame.nn.parallel import DistributedDataParallel as DDP

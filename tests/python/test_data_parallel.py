@@ -173,6 +173,12 @@ def test_arguments():
         DistributedDataParallel(pf.nn.ReLU())
     with pytest.raises(ValueError, match="DistributedDataParallel: bucket_cap_mb is not a size; got 0"):
         DistributedDataParallel(pf.nn.Linear(1, 1), bucket_cap_mb=0)
+    with pytest.raises(TypeError, match="DistributedDataParallel: not a module; got int; expected a Module"):
+        DistributedDataParallel(3)
+    with pytest.raises(ValueError, match=r"DistributedDataParallel: device_ids is not a list of one device; got \[0, 1\]; expected None or such as \[0\]; hint: one process for each GPU"):
+        DistributedDataParallel(pf.nn.Linear(1, 1), device_ids=[0, 1])
+    with pytest.raises(ValueError, match="DistributedDataParallel: device_ids is not a list of one device; got 0"):
+        DistributedDataParallel(pf.nn.Linear(1, 1), device_ids=0)
     with pytest.raises(NotImplementedError, match="DistributedDataParallel: device_mesh is not available"):
         DistributedDataParallel(pf.nn.Linear(1, 1), device_mesh=1)
 

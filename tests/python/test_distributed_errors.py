@@ -460,6 +460,147 @@ def test_arguments_in_several_processes(tmp_path):
     assert run(2, MEMBERS, tmp_path) == ["told\n"] * 2
 
 
+GRADIENTS = """
+import warnings
+dist.init_process_group(timeout=60)
+
+def said(call):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        call()
+    return [str(w.message) for w in found]
+
+def with_history():
+    return pf.ones(2, requires_grad=True) * 2
+
+first = said(lambda: dist.all_reduce(with_history()))
+assert len(first) == 1 and first[0].startswith("distributed.all_reduce: tensor has a grad_fn, and gradients do not go through this call"), first
+assert "hint: the collectives of distributed.nn.functional have gradients; tensor.detach() says that none is meant" in first[0]
+assert said(lambda: dist.all_reduce(with_history())) == []  # once for each op
+assert len(said(lambda: dist.broadcast(with_history(), 0))) == 1
+assert len(said(lambda: dist.all_gather([pf.zeros(2) for _ in range(world)], with_history()))) == 1
+# None is meant: leaves, detached tensors, within no_grad().
+assert said(lambda: dist.reduce(pf.ones(2, requires_grad=True), 0)) == said(lambda: dist.reduce(with_history().detach(), 0)) == []
+with pf.no_grad():
+    y = pf.ones(2) * 2
+    assert said(lambda: dist.reduce(y, 0)) == []
+from pyflame.distributed.nn import functional
+x = pf.ones(1, requires_grad=True)
+assert said(lambda: functional.all_reduce(x * 2).sum().backward()) == [] and x.grad.item() == 2 * world
+print("told")
+"""
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_gradients_do_not_go_through(world, tmp_path):
+    assert run(world, GRADIENTS, tmp_path) == ["told\n"] * world
+
+
+WRITTEN = """
+dist.init_process_group(timeout=60)
+for call, writes in ((dist.all_reduce, True), (lambda t: dist.all_reduce(t, async_op=True).wait(), True), (lambda t: dist.reduce(t, 0), rank == 0), (lambda t: dist.broadcast(t, 0), rank > 0)):
+    y = pf.ones(2, requires_grad=True).exp()  # whose gradient takes its result
+    call(y.detach())
+    error = ""
+    try:
+        y.sum().backward()
+    except RuntimeError as e:
+        error = str(e)
+    assert ("was modified in place" in error) == writes, (error, writes)
+# A process that is not of the group writes nothing.
+if world == 2:
+    first = dist.new_group([0])
+    y = pf.ones(2, requires_grad=True).exp()
+    if rank == 1:
+        dist.all_reduce(y.detach(), group=first)
+        y.sum().backward()
+print("told")
+"""
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_what_is_written_is_known_to_autograd(world, tmp_path):
+    """Also in the only process, where no value changes: a program that is wrong with two ranks is wrong alone."""
+    assert run(world, WRITTEN, tmp_path) == ["told\n"] * world
+
+
+GROUPS = """
+dist.init_process_group(timeout=60)
+try:
+    dist.new_group([0] if rank == 0 else [0, 1])
+    raise AssertionError("nobody was told")
+except ValueError as e:
+    for text in ("the ranks make different calls", "rank 0: new_group([0]) at ", "program.py:9; rank 1: new_group([0, 1]) at ", "rank 2: new_group([0, 1]) at "):
+        assert text in str(e), e
+dist.barrier()  # the group of all is as it was
+pair = dist.new_group([0, 1])
+x = pf.ones(1)
+dist.all_reduce(x, group=pair)
+assert x.item() == (2 if rank < 2 else 1)
+# Only the processes of the group make it.
+if rank:
+    for _ in range(2):
+        mine = dist.new_group([1, 2], use_local_synchronization=True)
+        x = pf.ones(1)
+        dist.all_reduce(x, group=mine)
+        assert x.item() == 2
+assert (dist.new_group([0], use_local_synchronization=True) is dist.GroupMember.NON_GROUP_MEMBER) == (rank > 0)
+everyone = dist.new_group()
+x = pf.ones(1)
+dist.all_reduce(x, group=everyone)
+assert x.item() == world
+print("told")
+"""
+
+
+def test_groups_that_differ(tmp_path):
+    assert run(3, GROUPS, tmp_path) == ["told\n"] * 3
+
+
+CHANGED = """
+import socket, threading
+from pyflame.distributed import _group
+
+# What rank 0 sends to rank 1 goes by a thread, which changes two of the bytes.
+def through(connected):
+    mine, others = socket.socketpair()
+    def back():
+        head = bytearray(connected.recv(100))
+        head[7], head[9] = head[7] ^ 1, head[9] ^ 1
+        others.sendall(head)
+        while part := connected.recv(4096):
+            others.sendall(part)
+    def forth():
+        while part := others.recv(4096):
+            connected.sendall(part)
+    for move in (back, forth):
+        threading.Thread(target=move, daemon=True).start()
+    return mine
+
+if rank == 1:
+    connect, number = socket.create_connection, []
+    def changed(*args, **kwargs):
+        s = connect(*args, **kwargs)
+        number.append(s)
+        return through(s) if len(number) == 2 else s  # the one for data
+    class Changed:
+        create_connection = staticmethod(changed)
+        def __getattr__(self, name):
+            return getattr(socket, name)
+    _group.socket = Changed()
+try:
+    dist.init_process_group(timeout=60)
+    raise AssertionError("nobody was told")
+except RuntimeError as e:
+    assert "init_process_group: bytes change between ranks; got 2 of 4096 bytes from rank 0 to rank 1 by TCP; expected the bytes that were sent; hint: " in str(e), e
+print("told")
+"""
+
+
+def test_a_path_that_changes_bytes(tmp_path):
+    assert run(3, CHANGED, tmp_path, PYFLAME_SHARED_MEMORY="0") == ["told\n"] * 3
+
+
 def test_exit_with_a_call_under_way(tmp_path):
     """A process ends although an asynchronous call of it waits for a rank that will not come."""
     # A shell's background job ignores the signal.

@@ -1,5 +1,6 @@
 """Module.enable_gradient_checkpointing and pf.checkpoint_policy: same gradients, less memory."""
 import copy
+import dataclasses
 import pickle
 
 import pytest
@@ -124,6 +125,19 @@ def test_a_policy_meets_its_budget():
     after = real_peak(model, ids)
     assert after <= 1.1 * budget and after < before
     assert pf.memory.estimate(model, ids).peak == policy.plan.peak
+
+
+def test_a_policy_of_the_model_in_a_wrapper():
+    ids, model = pf.zeros(4, 16, dtype=pf.int64), gpt(layers=2)
+    policy = pf.checkpoint_policy(model, ids, bytes=int(0.9 * pf.memory.estimate(model, ids).peak))
+    assert len(policy)
+    for wrapper in (pf.nn.parallel.DistributedDataParallel, pf.nn.DataParallel):
+        ddp = wrapper(model)
+        assert policy.apply(ddp) is ddp and all("forward" in model.get_submodule(name).__dict__ for name in policy)
+        ddp.disable_gradient_checkpointing()
+        assert not any("forward" in m.__dict__ for m in model.modules())
+    own = dataclasses.replace(policy, modules=tuple(f"module.{name}" for name in policy))  # a plan of the wrapped model
+    assert own.apply(ddp) is ddp and all("forward" in model.get_submodule(name).__dict__ for name in policy)
 
 
 def test_all_blocks_cost_about_a_third_more():

@@ -117,11 +117,25 @@ for call in (lambda: dcp.save({"model": m.state_dict()}, checkpoint_id=later), l
         call()
         raise AssertionError("nobody was told")
     except OSError as e:
-        assert "the checkpoint was not written; got on rank 1: save_safetensors: the disk is full; expected a folder that every rank can write" in str(e), e
+        assert "the checkpoint was not written; got on rank 1: save_safetensors: the disk is full; expected one folder that all ranks see and can write" in str(e), e
     dist.barrier()
     assert sorted(os.listdir(later)) == was
     dist.barrier()
 _C.save_safetensors = write
+
+# Rank 1 writes to another folder, as on hosts without a common disk: rank 0 does not see its part.
+part, other = {"model": m.state_dict()}, later if rank == 0 else later + "-of-rank-1"
+for call in (lambda: dcp.save(part, checkpoint_id=other), lambda: dcp.async_save(part, checkpoint_id=other).result()):
+    try:
+        call()
+        raise AssertionError("nobody was told")
+    except OSError as e:
+        for text in ("the checkpoint was not written; got on rank 0: not all parts are in '", f"later' on ", f"rank 1 wrote to '", "later-of-rank-1' on ", "expected one folder that all ranks see and can write"):
+            assert text in str(e), e
+    dist.barrier()
+    assert sorted(os.listdir(later)) == was and (rank == 0 or os.listdir(other) == [])
+    dist.barrier()
+dcp.load_whole(later)
 try:
     dcp.save({"t": pf.zeros(2 + rank)}, checkpoint_id=later)
     raise AssertionError("the shapes differ")
@@ -315,7 +329,7 @@ def test_errors(tmp_path):
             f.write(text)
         with pytest.raises(ValueError, match=message):
             _loaded(folder)
-    with pytest.raises(OSError, match="checkpoint.save: the checkpoint was not written; got on rank 0: .*expected a folder that every rank can write"):
+    with pytest.raises(OSError, match="checkpoint.save: the checkpoint was not written; got on rank 0: .*expected one folder that all ranks see and can write"):
         dcp.save(_state(1), checkpoint_id=index)
     with pytest.raises(ValueError, match="checkpoint.save: nothing names a folder; got no checkpoint_id"):
         dcp.save({})

@@ -9,6 +9,7 @@ import time
 
 from .. import _C
 from .._C import Tensor
+from .._notes import once
 from . import _device
 from ._group import ProcessGroup, Work, line_of_caller, taking_part
 from ._state import ReduceOp, _World, get_global_rank, get_group_rank, is_outside, resolved
@@ -32,6 +33,9 @@ def _shape(t):
 def _check(op, name, t):
     if not isinstance(t, Tensor):
         raise TypeError(f"{op}: {name} is not a tensor; got {type(t).__name__}; expected a tensor")
+    if t.grad_fn is not None and _C.is_grad_enabled():
+        once(f"distributed.{op}", f"{name} has a grad_fn, and gradients do not go through this call: those of the other ranks are left out, without an error; hint: the collectives of distributed.nn.functional have "
+             f"gradients; {name}.detach() says that none is meant")
     return t
 
 
@@ -144,6 +148,13 @@ def _alone(async_op, result=None):
     return work
 
 
+def _alone_in_place(tensor, group, async_op):
+    """_alone() of a call that writes its tensor: autograd knows of it, as it does where there are more ranks."""
+    if not is_outside(group):
+        _C._mark_written(tensor)
+    return _alone(async_op, [tensor])
+
+
 def _reduction(op, name, t):
     if not isinstance(name, str):
         raise TypeError(f"{op}: op is not a reduction; got {type(name).__name__}; expected one of ReduceOp")
@@ -176,9 +187,9 @@ def all_reduce(tensor: Tensor, op: str = ReduceOp.SUM, group: ProcessGroup | Non
     ReduceOp, and, on every rank, shapes, dtypes or calls that differ between the ranks.
     """
     reduction = _reduction("all_reduce", op, _check("all_reduce", "tensor", tensor))
-    group = resolved("all_reduce", group)
+    given, group = group, resolved("all_reduce", group)
     if _single(group):
-        return _alone(async_op, [tensor])
+        return _alone_in_place(tensor, given, async_op)
     signature = f"all_reduce({reduction}) of {_name(tensor.dtype)} {_shape(tensor)}"
     if gpu := _device.of("all_reduce", group, tensor, reduction):
         return gpu.all_reduce(signature, tensor, reduction, async_op)
@@ -228,9 +239,9 @@ def reduce(tensor: Tensor, dst: int | None = None, op: str = ReduceOp.SUM, group
     ValueError: dst is not of the group. The other errors are those of all_reduce().
     """
     reduction = _reduction("reduce", op, _check("reduce", "tensor", tensor))
-    group = resolved("reduce", group)
+    given, group = group, resolved("reduce", group)
     if _single(group):
-        return _alone(async_op, [tensor])
+        return _alone_in_place(tensor, given, async_op)
     root = _peer("reduce", group, dst, "dst", group_dst)
     signature = f"reduce({reduction}, dst={group.ranks[root]}) of {_name(tensor.dtype)} {_shape(tensor)}"
     if gpu := _device.of("reduce", group, tensor, reduction):

@@ -19,7 +19,9 @@ from ._group import Work, _host, line_of_caller, taking_part
 
 _TICK = 1.0  # seconds between two looks of the watchdog
 _PATIENCE = 10.0  # seconds that the end of a group waits for what is queued
-_CHECKED = 1024  # elements of the sum that is checked when GPUs are connected
+_CHECKED = 1024  # elements of the sum, and of the messages, that are checked when GPUs are connected
+_PAIRS = 16  # GPUs of a group whose pairs are checked at its start: each pair takes memory of the library, and a large group has many
+_PATH_HINT = "hint: `pyflame doctor --comm` finds the path; NCCL_P2P_DISABLE=1 avoids peer-to-peer transfers"
 
 
 def checks_calls():
@@ -381,6 +383,7 @@ def _connect(op, group, device):
         return next(e for e in errors if e)
     transport = Transport(group, device, communicator, facts[group.rank()]["version"])
     _check_sum(op, group, transport, facts)
+    _check_pairs(op, group, transport)
     _watchdog.add(transport)
     return transport
 
@@ -397,7 +400,25 @@ def _check_sum(op, group, transport, facts):
     all_gather_object(wrong, int((total != numbers * (n * (n + 1) // 2)).sum().item()), group=group)
     if any(wrong):
         found = ", ".join(f"{w} of {_CHECKED} elements on rank {name} ({f['device']})" for name, w, f in zip(group.ranks, wrong, facts) if w)
-        raise RuntimeError(f"{op}: the sum over the GPUs of the group is wrong; got {found}; expected none; hint: `pyflame doctor --comm` finds the path; NCCL_P2P_DISABLE=1 avoids peer-to-peer transfers")
+        raise RuntimeError(f"{op}: the sum over the GPUs of the group is wrong; got {found}; expected none; {_PATH_HINT}")
+
+
+def _check_pairs(op, group, transport):
+    """Each two GPUs send each other numbers that both can compute: a sum may take a ring, which leaves out paths."""
+    from ._objects import all_gather_object
+
+    n, r = group.size(), group.rank()
+    if n > _PAIRS:
+        return
+    numbers = _C.arange(0, _CHECKED, dtype=_C.int32, device=transport.device)
+    others = [p for p in range(n) if p != r]
+    taken = [(p, _C.zeros((_CHECKED,), dtype=_C.int32, device=transport.device)) for p in others]
+    transport.exchange(op, "the check of the pairs of a new group", [(p, numbers * (r * n + p + 1)) for p in others], taken, False, None)
+    wrong = [None] * n
+    all_gather_object(wrong, [(p, int((t != numbers * (p * n + r + 1)).sum().item())) for p, t in taken], group=group)
+    found = [f"{w} of {_CHECKED} elements from rank {group.ranks[p]} to rank {group.ranks[to]}" for to, all_of in enumerate(wrong) for p, w in all_of if w]
+    if found:
+        raise RuntimeError(f"{op}: messages between GPUs of the group are wrong; got {', '.join(found)}; expected none; {_PATH_HINT}")
 
 
 def of(op, group, tensor, reduction=None):

@@ -81,6 +81,7 @@ class _Meeting:
 
     def __init__(self, op, store, prefix, rank, names, timeout):
         self.op, self.store, self.prefix, self.rank, self.names, self.size, self.timeout = op, store, prefix, rank, names, len(names), timeout
+        self.opened = []  # [r][s]: whether rank r has opened the memory of rank s
         self.until = time.monotonic() + timeout
 
     def _left(self):
@@ -110,7 +111,9 @@ class _Meeting:
         """The connected group."""
         sockets, memory = self.meet()
         try:
-            return _C._Group(self.rank, list(self.names), *sockets, memory)
+            made = _C._Group(self.rank, list(self.names), *sockets, memory)
+            self._check_paths(made)
+            return made
         finally:
             for fd in set(memory) - {-1}:
                 os.close(fd)
@@ -132,12 +135,22 @@ class _Meeting:
                 sockets = self._sockets(listening, places, token)
                 opened = [self._open(places, r, memory) for r in range(self.size)]
                 self._put("opened", [fd >= 0 for fd in opened])
-                both = self._all("opened")
+                self.opened = both = self._all("opened")
                 shared = [fd if both[r][self.rank] else -1 for r, fd in enumerate(opened)]
                 return [[-1 if s is None else s[k].detach() for s in sockets] for k in range(3)], shared
             finally:
                 for fd in {*opened, memory} - {-1, *shared}:
                     os.close(fd)
+
+    def _check_paths(self, group):
+        """Each two ranks send each other 4 KiB. RuntimeError on every rank where bytes came otherwise: such a path is found before anything is trained."""
+        found = []
+        for to, wrong in enumerate(group.check_paths(self.op, self._left())):
+            for r, n in enumerate(wrong):
+                if n:
+                    found.append(f"{n} of 4096 bytes from rank {self.names[r]} to rank {self.names[to]} by {'shared memory' if self.opened[r][to] and self.opened[to][r] else 'TCP'}")
+        if found:
+            raise RuntimeError(f"{self.op}: bytes change between ranks; got {', '.join(found)}; expected the bytes that were sent; hint: PYFLAME_SHARED_MEMORY=0 takes TCP within a host; between hosts, look at the network cards of these ranks")
 
     def _open(self, places, r, own):
         if r == self.rank or own < 0:

@@ -35,7 +35,7 @@ class ReduceOp:
 
 
 class _World:
-    default, made = None, 0
+    default, made = None, {}  # made: how many groups new_group() made, of each kind
     ended = set()  # the names of the stores of groups that were destroyed
     place = Place()
 
@@ -139,7 +139,7 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
         if made:
             made.close()
         raise
-    _World.default, _World.place, _World.made = default, place, 0
+    _World.default, _World.place, _World.made = default, place, {}
     where = device if device is not None else device_id
     if where is not None:
         _use_device(op, where, default, place)
@@ -232,9 +232,11 @@ def new_group(ranks: Sequence[int] | None = None, timeout: Timeout | None = None
     GroupMember.NON_GROUP_MEMBER.
 
     ranks: a list of different numbers; None: all. timeout: of each collective, a timedelta or seconds; None: that of the whole job. backend: as in
-    init_process_group(). pg_options, use_local_synchronization, group_desc and device_id are accepted for PyTorch's programs and change nothing.
+    init_process_group(). use_local_synchronization: only the processes of the group call it; nothing happens in others. pg_options, group_desc and
+    device_id are accepted for PyTorch's programs and change nothing.
     TypeError for ranks that are no list of numbers; ValueError for an empty list, for ranks that are not of the job or come twice, for another backend, and for
-    a timeout that is not a time above 0.
+    a timeout that is not a time above 0. On every process: ValueError where the processes give different ranks, or one of them makes another call; RuntimeError
+    where one does not come within the timeout.
     """
     op = "new_group"
     _backend(op, backend)
@@ -250,8 +252,17 @@ def new_group(ranks: Sequence[int] | None = None, timeout: Timeout | None = None
     seconds = seconds_of(op, timeout) if timeout is not None or default is None else default._timeout
     if default is None:
         return ProcessGroup(op, ranks, 0, None, "", seconds)
-    _World.made += 1
-    made = ProcessGroup(op, ranks, default.rank(), default.store, f"group{_World.made}", seconds)
+    kind = "group"
+    if use_local_synchronization:
+        kind = f"group of {ranks} "
+        if default.rank() not in ranks:
+            return GroupMember.NON_GROUP_MEMBER
+    elif default.size() > 1:
+        from ._collectives import _run
+
+        _run(op, default, f"{op}({ranks})", lambda *said: default._group.barrier(*said), None, False)  # raises on all where the ranks differ
+    _World.made[kind] = _World.made.get(kind, 0) + 1
+    made = ProcessGroup(op, ranks, default.rank(), default.store, f"{kind}{_World.made[kind]}", seconds)
     if made.rank() < 0:
         return GroupMember.NON_GROUP_MEMBER
     default._children.append(made)

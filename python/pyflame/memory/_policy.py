@@ -5,6 +5,7 @@ import dataclasses
 
 from .. import _C
 from ..nn import Module
+from ..nn.parallel import DataParallel, DistributedDataParallel
 from ..nn.recompute import blocks as blocks_of
 from . import _null, _text
 from ._estimate import Estimate, _optimizer, _Plan, estimate
@@ -48,11 +49,15 @@ class CheckpointPolicy:
         return len(self.modules)
 
     def apply(self, model):
-        """Makes model recompute exactly the blocks named in modules: all others keep their intermediates. Returns the model. AttributeError for a model
-        without one of these blocks.
+        """Makes model recompute exactly the blocks named in modules: all others keep their intermediates. Returns the model. Where it is a
+        DistributedDataParallel or DataParallel, and the policy is that of the model without it, the names are those of the model in it. AttributeError for a
+        model without one of these blocks.
         """
         model.disable_gradient_checkpointing()
-        model.enable_gradient_checkpointing(self)
+        inner = model
+        while isinstance(inner, (DataParallel, DistributedDataParallel)) and not all(name.startswith("module.") for name in self):
+            inner = inner.module
+        inner.enable_gradient_checkpointing(self)
         return model
 
     def __str__(self):

@@ -108,7 +108,8 @@ class DistributedDataParallel(Module):
     with the .grad that it has there, or with zeros; without it, such a parameter is an error on every rank. ValueError: the modules differ between ranks. In a
     world of one it calls the module. init_sync: whether the modules
     are compared and get the values of rank 0. process_group: the processes; None: all of the job. mixed_precision, device_mesh and
-    delay_all_reduce_named_params are refused (NotImplementedError). device_ids, output_device, dim, check_reduction, gradient_as_bucket_view, static_graph,
+    delay_all_reduce_named_params are refused (NotImplementedError). TypeError: module is no Module. device_ids: None or a list of one device, which changes
+    nothing; ValueError for more. output_device, dim, check_reduction, gradient_as_bucket_view, static_graph,
     param_to_hook_all_reduce and skip_all_reduce_unused_params are accepted for PyTorch's programs and change nothing.
     """
 
@@ -119,8 +120,12 @@ class DistributedDataParallel(Module):
                  find_unused_parameters: bool = False, check_reduction: bool = False, gradient_as_bucket_view: bool = False, static_graph: bool = False,
                  delay_all_reduce_named_params: None = None, param_to_hook_all_reduce: Any = None, mixed_precision: None = None, device_mesh: None = None,
                  skip_all_reduce_unused_params: bool = False) -> None:
-        super().__init__()
         op = "DistributedDataParallel"
+        if not isinstance(module, Module):
+            raise TypeError(f"{op}: not a module; got {type(module).__name__}; expected a Module")
+        if device_ids is not None and (not isinstance(device_ids, (list, tuple)) or len(device_ids) > 1):
+            raise ValueError(f"{op}: device_ids is not a list of one device; got {device_ids!r}; expected None or such as [0]; hint: one process for each GPU, `pyflame run --nproc gpu script.py`")
+        super().__init__()
         for name, value in (("mixed_precision", mixed_precision), ("device_mesh", device_mesh), ("delay_all_reduce_named_params", delay_all_reduce_named_params)):
             if value is not None:
                 raise NotImplementedError(f"{op}: {name} is not available; got {value!r}; expected None")

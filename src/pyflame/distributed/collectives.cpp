@@ -13,6 +13,19 @@ namespace {
 constexpr size_t kPart = size_t{512} << 10;   // bytes of a part that is reduced at a time; less than a ring
 constexpr size_t kDirect = size_t{64} << 10;  // a broadcast of fewer bytes goes to each rank directly
 
+constexpr size_t kChecked = size_t{4} << 10;  // bytes that two ranks send each other when a group is new
+
+// Bytes that differ between pairs, directions and places: those of a linear congruential generator.
+std::vector<char> pattern(int from, int to) {
+  std::vector<char> made(kChecked);
+  uint64_t state = static_cast<uint64_t>(from) * 40503 + static_cast<uint64_t>(to) * 9973 + 17;
+  for (char& byte : made) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    byte = static_cast<char>(state >> 56);
+  }
+  return made;
+}
+
 size_t most_elements(DType dtype) { return std::max(kPart / static_cast<size_t>(dtype_size(dtype)), size_t{1}); }
 
 }  // namespace
@@ -162,6 +175,37 @@ void Group::exchange(const Call& call, const void* in, const std::vector<size_t>
     to += out_bytes[p];
   }
   move(std::move(transfers));
+}
+
+std::vector<std::vector<uint32_t>> Group::check_paths(const Call& call) {
+  begin(call);
+  const size_t n = peers_.size(), me = static_cast<size_t>(rank_);
+  std::vector<std::vector<char>> sent(n), taken(n);
+  std::vector<Transfer> transfers;
+  for (int i = 1; i < size(); ++i) {
+    const int p = (rank_ + i) % size();
+    const auto at = static_cast<size_t>(p);
+    sent[at] = pattern(rank_, p);
+    taken[at].resize(kChecked);
+    transfers.push_back({p, nullptr, sent[at].data(), kChecked});
+    transfers.push_back({p, taken[at].data(), nullptr, kChecked});
+  }
+  move(std::move(transfers));
+  std::vector<std::vector<uint32_t>> wrong(n, std::vector<uint32_t>(n, 0));
+  transfers.clear();
+  for (size_t p = 0; p < n; ++p) {
+    if (p == me) continue;
+    const std::vector<char> expected = pattern(static_cast<int>(p), rank_);
+    for (size_t i = 0; i < kChecked; ++i) wrong[me][p] += taken[p][i] != expected[i];
+  }
+  for (size_t p = 0; p < n; ++p) {
+    if (p == me) continue;
+    const size_t bytes = n * sizeof(uint32_t);
+    transfers.push_back({static_cast<int>(p), nullptr, reinterpret_cast<const char*>(wrong[me].data()), bytes});
+    transfers.push_back({static_cast<int>(p), reinterpret_cast<char*>(wrong[p].data()), nullptr, bytes});
+  }
+  move(std::move(transfers));
+  return wrong;
 }
 
 }  // namespace pyflame::distributed

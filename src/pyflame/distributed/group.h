@@ -61,6 +61,10 @@ class Group {
   void exchange(const Call& call, const void* in, const std::vector<size_t>& in_bytes, void* out,
                 const std::vector<size_t>& out_bytes);
 
+  // Every rank calls it first of all, without an agreement. Each two ranks send each other bytes that both can compute. [r][p] is
+  // how many bytes came to rank r otherwise than rank p sent them.
+  std::vector<std::vector<uint32_t>> check_paths(const Call& call);
+
   // Not collective. One thread at a time may send to a peer, and one may receive from it.
   void send(const Call& call, int peer, const void* data, size_t bytes);
   // ValueError when the message is another one than `signature` says; it is then taken and dropped.

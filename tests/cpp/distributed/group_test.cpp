@@ -68,6 +68,17 @@ struct Ways : testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Group, Ways, testing::Values(false, true),
                          [](const auto& way) { return way.param ? "SharedMemory" : "Sockets"; });
 
+TEST_P(Ways, PathsAreChecked) {
+  const Groups groups = connected(3, GetParam());
+  EXPECT_EQ(on_all(groups,
+                   [](int, Group& g) {
+                     EXPECT_EQ(g.check_paths(call_of("check", 60)), std::vector(3, std::vector<uint32_t>(3, 0)));
+                     g.barrier(call_of("barrier",
+                                       60));  // which is call number 1 of the group, and no more data is on the way
+                   }),
+            kNone);
+}
+
 TEST_P(Ways, AllReduceOfManySizes) {
   const Groups groups = connected(3, GetParam());
   EXPECT_EQ(groups[0]->transport(1), GetParam() ? "shared memory" : "TCP");

@@ -1,8 +1,8 @@
 """Checkpoints that several processes write and any number of processes reads, by the names of torch.distributed.checkpoint.
 
 A checkpoint is a folder: files of the safetensors format, one or none of each rank, and the index checkpoint.json, which says where in the files the parts of each tensor
-are, and has everything that is not a tensor. The files of a save have names of their own; the index is replaced last, by one rename; then the files of the checkpoint before
-are removed. So at each moment the folder has the old checkpoint or the new one as a whole.
+are, and has everything that is not a tensor. The files of a save have names of their own; when rank 0 sees all of them, the index is replaced, by one rename; then the files of the checkpoint
+before are removed. So at each moment the folder has the old checkpoint or the new one as a whole.
 """
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import math
 import os
 import re
 import secrets
+import socket
 import struct
 
 from ... import _C, _refused
@@ -112,7 +113,7 @@ def _box(t):
 class _Plan:
     """What each rank writes."""
 
-    def __init__(self, op, state_dict, group):
+    def __init__(self, op, state_dict, folder, group):
         self.group = group
         self.rank, n = (group.rank(), group.size()) if group else (0, 1)
         tensors, values = {}, {}
@@ -121,12 +122,13 @@ class _Plan:
                 tensors[path] = v.detach()
             else:
                 values[path] = _Writer().encode(v, path.split("."))
-        said = {"id": secrets.token_hex(8), "tensors": {path: (*_box(t), t.dtype.name) for path, t in tensors.items()}, "values": values}
+        said = {"id": secrets.token_hex(8), "tensors": {path: (*_box(t), t.dtype.name) for path, t in tensors.items()}, "values": values,
+                "place": f"'{os.path.abspath(folder)}' on {socket.gethostname()}"}
         everyone = [said]
         if n > 1:
             everyone = [None] * n
             _objects.all_gather_object(everyone, said, group=group)
-        self.id = everyone[0]["id"]
+        self.id, self.places = everyone[0]["id"], [other["place"] for other in everyone]
         self.index = {"format": _FORMAT, "tensors": {}, "values": {}}
         self.mine = {}
         written = 0
@@ -146,8 +148,14 @@ class _Plan:
                     self.mine[name] = tensors[path]
             self.index["tensors"][path] = entry
 
+        self.needed = {part["file"] for entry in self.index["tensors"].values() for part in entry["parts"]}
+
     def file(self, rank):
         return f"{self.id}-{rank}.safetensors"
+
+    def name(self, rank):
+        """The rank in the job of a rank of the group."""
+        return self.group.ranks[rank] if self.group else 0
 
 
 def _writers(op, everyone):
@@ -171,34 +179,50 @@ def _together(op, group, failed):
         _objects.all_gather_object(everyone, failed, group=group)
     for r, text in enumerate(everyone):
         if text is not None:
-            raise OSError(f"{op}: the checkpoint was not written; got on rank {group.ranks[r] if group else 0}: {text}; expected a folder that every rank can write; the checkpoint before is unchanged")
+            raise OSError(f"{op}: the checkpoint was not written; got on rank {group.ranks[r] if group else 0}: {text}; expected one folder that all ranks see and can write; the checkpoint before is unchanged")
+
+
+def _failure(step, *args):
+    """What was wrong in a step, as a text, or None. The other ranks wait to hear of it."""
+    try:
+        step(*args)
+    except Exception as e:
+        return str(e) or type(e).__name__
+    return None
+
+
+def _write_part(folder, plan):
+    os.makedirs(folder, exist_ok=True)
+    if plan.mine:
+        _C.save_safetensors(os.path.join(folder, plan.file(plan.rank)), plan.mine, {"format": _FORMAT})
+
+
+def _see_parts(folder, plan):
+    """OSError unless rank 0 sees the file of each rank: hosts without a common disk have folders of one name that are not the same."""
+    if plan.rank == 0:
+        missing = [r for r in range(len(plan.places)) if plan.file(r) in plan.needed and not os.path.isfile(os.path.join(folder, plan.file(r)))]
+        if missing:
+            others = "; ".join(f"rank {plan.name(r)} wrote to {plan.places[r]}" for r in missing)
+            raise OSError(f"not all parts are in {plan.places[0]}: {others}")
+
+
+def _write_index(folder, plan):
+    if plan.rank == 0:
+        _C.write_file_atomically(os.path.join(folder, _INDEX), json.dumps(plan.index, allow_nan=False).encode())
 
 
 def _write(op, folder, plan, group):
-    """The files, then the index, then what is not needed any more goes."""
-    failed = None
+    """The files, which rank 0 then sees, then the index, then what is not needed any more goes."""
     try:
-        os.makedirs(folder, exist_ok=True)
-        if plan.mine:
-            _C.save_safetensors(os.path.join(folder, plan.file(plan.rank)), plan.mine, {"format": _FORMAT})
-    except Exception as e:  # the other ranks wait to hear of it
-        failed = str(e) or type(e).__name__
-    try:
-        _together(op, group, failed)
+        _together(op, group, _failure(_write_part, folder, plan))
+        _together(op, group, _failure(_see_parts, folder, plan))
     except OSError:
         _remove(os.path.join(folder, plan.file(plan.rank)))
         raise
-    failed = None
+    _together(op, group, _failure(_write_index, folder, plan))
     if plan.rank == 0:
-        try:
-            _C.write_file_atomically(os.path.join(folder, _INDEX), json.dumps(plan.index, allow_nan=False).encode())
-        except OSError as e:
-            failed = str(e)
-    _together(op, group, failed)
-    if plan.rank == 0:
-        needed = {part["file"] for entry in plan.index["tensors"].values() for part in entry["parts"]}
         for name in os.listdir(folder):
-            if _OURS.fullmatch(name) and name not in needed:
+            if _OURS.fullmatch(name) and name not in plan.needed:
                 _remove(os.path.join(folder, name))
 
 
@@ -231,14 +255,14 @@ def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
 
     state_dict: nested dicts and lists of tensors, numbers, strings and None; its values may be objects with state_dict(). Of a DTensor, and of a tensor that is a part of a larger one
     (fully_shard, tensor parallel layers), each rank writes its part; copies are written once. What is not a tensor is that of the lowest rank that has it.
-    checkpoint_id: the folder, which all processes can write; it is made if it is not there. storage_writer: an object whose attribute path is the folder, where checkpoint_id is None.
+    checkpoint_id: the folder, one that all processes see and can write; it is made if it is not there. storage_writer: an object whose attribute path is the folder, where checkpoint_id is None.
     process_group: the processes that write; None: all. no_dist: this process is the only one. planner: None; NotImplementedError for others.
-    OSError on every rank where one cannot write; the checkpoint before is then unchanged. ValueError: ranks have different shapes or dtypes of a tensor, or a DTensor is Partial()."""
+    OSError on every rank where one cannot write, or where rank 0 does not see what one wrote, as on hosts without a common disk; the checkpoint before is then unchanged. ValueError: ranks have different shapes or dtypes of a tensor, or a DTensor is Partial()."""
     _no_planner("checkpoint.save", planner)
     folder = _folder("checkpoint.save", checkpoint_id, storage_writer)
     group = None if no_dist else _state.resolved("checkpoint.save", process_group)
     _finished()
-    _write("checkpoint.save", folder, _Plan("checkpoint.save", state_dict, group), group)
+    _write("checkpoint.save", folder, _Plan("checkpoint.save", state_dict, folder, group), group)
 
 
 def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None, storage_writer: FileSystemWriter | None = None, planner: None = None, process_group: ProcessGroup | None = None, no_dist: bool = False) -> concurrent.futures.Future[None]:
@@ -249,7 +273,7 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[s
     folder = _folder(op, checkpoint_id, storage_writer)
     group = None if no_dist else _state.resolved(op, process_group)
     _finished()
-    plan = _Plan(op, state_dict, group)
+    plan = _Plan(op, state_dict, folder, group)
     plan.mine = {name: t.cpu().clone() for name, t in plan.mine.items()}
     _C.synchronize()
     own = None
