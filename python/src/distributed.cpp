@@ -27,11 +27,15 @@ using distributed::Call;
 using distributed::Group;
 using distributed::Reduction;
 
+// What a rank says about its call: (signature, text, timeout), and for profiles (op, dtype, bytes of an element).
+using Said = std::tuple<std::string, std::string, double, std::string, std::string, size_t>;
+
 // Runs a call without the GIL. A signal whose handler raises ends it, with that exception.
 template <class F>
-void run_call(const std::string& signature, const std::string& text, double timeout, const F& fn) {
+void run_call(const Said& said, const F& fn) {
   std::optional<nb::python_error> raised;
-  Call call{signature, text, timeout, {}};
+  const auto& [signature, text, timeout, op, dtype, item] = said;
+  Call call{signature, text, timeout, {}, op, dtype, item};
   call.interrupted = [&raised] {
     const Locked held;
     if (!raised && PyErr_CheckSignals() != 0) raised.emplace();
@@ -66,50 +70,51 @@ void bind_group(nb::module_& m) {
         "data"_a, "messages"_a, "memory"_a);
   c.def_static("memory_bytes", &Group::memory_bytes, "size"_a);
   c.def("transport", &Group::transport, "peer"_a);
+  c.def("set_label", &Group::set_label, "name"_a);
   c.def("close", &Group::close);
   c.def("gone", &Group::gone);
   c.def("refuse", [](Group& g, const std::string& text) {
     const Unlocked u;
     g.refuse({{}, text, 0, {}});
   });
-  c.def("barrier", [](Group& g, const std::string& s, const std::string& t, double timeout) {
-    run_call(s, t, timeout, [&](const Call& call) { g.barrier(call); });
+  c.def("barrier", [](Group& g, const Said& said) {
+    run_call(said, [&](const Call& call) { g.barrier(call); });
   });
-  c.def("all_reduce", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t data,
+  c.def("all_reduce", [](Group& g, const Said& said, uintptr_t data,
                          size_t count, DTypeArg dtype, const std::string& op) {
     const DType d = dtype.require("all_reduce");
     const Reduction r = reduction_from(op);
-    run_call(s, t, timeout, [&](const Call& call) { g.all_reduce(call, at(data), count, d, r); });
+    run_call(said, [&](const Call& call) { g.all_reduce(call, at(data), count, d, r); });
   });
-  c.def("reduce_scatter", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t in,
+  c.def("reduce_scatter", [](Group& g, const Said& said, uintptr_t in,
                              uintptr_t out, size_t count, DTypeArg dtype, const std::string& op) {
     const DType d = dtype.require("reduce_scatter");
     const Reduction r = reduction_from(op);
-    run_call(s, t, timeout, [&](const Call& call) { g.reduce_scatter(call, at(in), at(out), count, d, r); });
+    run_call(said, [&](const Call& call) { g.reduce_scatter(call, at(in), at(out), count, d, r); });
   });
-  c.def("reduce", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t data, size_t count,
+  c.def("reduce", [](Group& g, const Said& said, uintptr_t data, size_t count,
                      DTypeArg dtype, const std::string& op, int root) {
     const DType d = dtype.require("reduce");
     const Reduction r = reduction_from(op);
-    run_call(s, t, timeout, [&](const Call& call) { g.reduce(call, at(data), count, d, r, root); });
+    run_call(said, [&](const Call& call) { g.reduce(call, at(data), count, d, r, root); });
   });
-  c.def("all_gather", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t in,
+  c.def("all_gather", [](Group& g, const Said& said, uintptr_t in,
                          uintptr_t out, size_t bytes) {
-    run_call(s, t, timeout, [&](const Call& call) { g.all_gather(call, at(in), at(out), bytes); });
+    run_call(said, [&](const Call& call) { g.all_gather(call, at(in), at(out), bytes); });
   });
   c.def("broadcast",
-        [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t data, size_t bytes,
-           int root) { run_call(s, t, timeout, [&](const Call& call) { g.broadcast(call, at(data), bytes, root); }); });
-  c.def("exchange", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t in,
+        [](Group& g, const Said& said, uintptr_t data, size_t bytes,
+           int root) { run_call(said, [&](const Call& call) { g.broadcast(call, at(data), bytes, root); }); });
+  c.def("exchange", [](Group& g, const Said& said, uintptr_t in,
                        const Sizes& in_bytes, uintptr_t out, const Sizes& out_bytes) {
-    run_call(s, t, timeout, [&](const Call& call) { g.exchange(call, at(in), in_bytes, at(out), out_bytes); });
+    run_call(said, [&](const Call& call) { g.exchange(call, at(in), in_bytes, at(out), out_bytes); });
   });
   c.def("send",
-        [](Group& g, const std::string& s, const std::string& t, double timeout, int peer, uintptr_t data,
-           size_t bytes) { run_call(s, t, timeout, [&](const Call& call) { g.send(call, peer, at(data), bytes); }); });
+        [](Group& g, const Said& said, int peer, uintptr_t data,
+           size_t bytes) { run_call(said, [&](const Call& call) { g.send(call, peer, at(data), bytes); }); });
   c.def("recv",
-        [](Group& g, const std::string& s, const std::string& t, double timeout, int peer, uintptr_t data,
-           size_t bytes) { run_call(s, t, timeout, [&](const Call& call) { g.recv(call, peer, at(data), bytes); }); });
+        [](Group& g, const Said& said, int peer, uintptr_t data,
+           size_t bytes) { run_call(said, [&](const Call& call) { g.recv(call, peer, at(data), bytes); }); });
 }
 
 // The memory of a tensor for work that is queued behind all that computes it. `write`: as an in-place op.
@@ -353,6 +358,8 @@ void bind_device_collectives(nb::module_& m) {
 }  // namespace
 
 void bind_distributed(nb::module_& m) {
+  m.def(
+      "_set_job", [](int rank, int size) { events::set_job({rank, size}); }, "rank"_a, "size"_a);
   bind_group(m);
   bind_communicator(m);
   bind_device_collectives(m);

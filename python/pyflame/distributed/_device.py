@@ -15,7 +15,7 @@ import time
 import weakref
 
 from .. import _C
-from ._group import Work, _host, line_of_caller, taking_part
+from ._group import Work, _host, line_of_caller, said_of, taking_part
 
 _TICK = 1.0  # seconds between two looks of the watchdog
 _PATIENCE = 10.0  # seconds that the end of a group waits for what is queued
@@ -114,7 +114,7 @@ class Transport:
         text = f"{signature} at {line_of_caller()}"
         if checks_calls():
             with taking_part():
-                group._call("collectives", lambda: group._group.barrier(signature, text, self._timeout), False)
+                group._call("collectives", lambda: group._group.barrier(said_of("barrier", signature, text, self._timeout)), False)
         with taking_part(), self._lock:  # ranks queue in one order; so do the threads of a process
             self._forget_passed()
             entry = self.last = _Entry(self.last.number + 1, text, self._timeout)
