@@ -88,6 +88,7 @@ class Transport:
         self.device, self.communicator, self.library, self.broken = device, communicator, library, None
         self._group, self._kind = weakref.ref(group), device.type
         self._timeout, self._lock, self._pending, self.last = group._timeout, threading.Lock(), collections.deque(), _Entry(0, "none", 0)
+        communicator.set_group(library.split()[0], group._prefix, group.ranks)
         self._told, self._gone_for, self._refused, self._failing = -1, 0, {}, threading.RLock()
         self._key = f"{group._prefix}/{self._kind}"
 
@@ -120,6 +121,7 @@ class Transport:
             entry = self.last = _Entry(self.last.number + 1, text, self._timeout)
             self._pending.append(entry)
             try:
+                self.communicator.set_call(op, text)
                 entry.queued = queue(self.communicator)
             except BaseException:
                 if entry in self._pending:
