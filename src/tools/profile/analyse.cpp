@@ -177,6 +177,7 @@ void add_kernel(const Trace& t, Analysis& a, int32_t i, const OpTimes& times, Ke
   ++g.calls;
   g.us += d;
   if (t.own) {
+    if (e.collective != 0) return;  // its bytes are not those of the memory
     g.flops += std::max(0.0, e.flops);
     g.bytes += static_cast<double>(std::max<int64_t>(0, e.bytes));
     if (e.bytes >= 0) g.sized_us += d;
