@@ -1,6 +1,8 @@
 """Collectives in profiles: each has an event on each rank, and the report tells communication from waiting for a slower rank."""
 import contextlib
 import json
+import subprocess
+import sys
 
 import pytest
 from processes import run as run_ranks
@@ -102,6 +104,17 @@ def test_the_slow_rank_is_named(run, tmp_path, monkeypatch):
     d = report(run, *traces(SLOW, tmp_path, monkeypatch))
     assert d["ranks"]["straggler"] == 1
     assert d["verdict"].startswith("The ranks wait for rank 1: ")
+
+
+def test_each_rank_has_a_folder(run, tmp_path, program):
+    (tmp_path / "train.py").write_text("import pyflame as pf\nimport pyflame.distributed as dist\n\ndist.init_process_group()\nfor _ in range(5):\n    dist.all_reduce(pf.ones(1000))\n")
+    launch = [sys.executable, "-m", "pyflame.distributed.run", "--nproc", "2", "-m", "pyflame.profiler", "--no-stacks", "--pyflame", str(program)]
+    for words in (["--out", "both", "train.py"], ["--keep", "1", "train.py"]):
+        r = subprocess.run([*launch, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert r.returncode == 0, r.stdout + r.stderr
+    d = report(run, tmp_path / "both")
+    assert [row["rank"] for row in d["ranks"]["rows"]] == [0, 1] and d["ranks"]["compared"] + d["ranks"]["uneven"] == 5
+    assert len(list(tmp_path.glob("profile-train-rank0-*"))) == len(list(tmp_path.glob("profile-train-rank1-*"))) == 1
 
 
 def test_gradients_are_averaged_by_collectives_of_the_profile(tmp_path):
