@@ -88,7 +88,6 @@ class Transport:
         self.device, self.communicator, self.library, self.broken = device, communicator, library, None
         self._group, self._kind = weakref.ref(group), device.type
         self._timeout, self._lock, self._pending, self.last = group._timeout, threading.Lock(), collections.deque(), _Entry(0, "none", 0)
-        communicator.set_group(library.split()[0], group._prefix, group.ranks)
         self._told, self._gone_for, self._refused, self._failing = -1, 0, {}, threading.RLock()
         self._key = f"{group._prefix}/{self._kind}"
 
@@ -381,7 +380,9 @@ def _connect(op, group, device):
     all_gather_object(errors, error, group=group)
     if any(errors):
         return next(e for e in errors if e)
-    transport = Transport(group, device, communicator, facts[group.rank()]["version"])
+    version = facts[group.rank()]["version"]
+    communicator.set_group(version.split()[0], group._prefix, group.ranks)
+    transport = Transport(group, device, communicator, version)
     _check_sum(op, group, transport, facts)
     _watchdog.add(transport)
     return transport
