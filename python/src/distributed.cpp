@@ -15,6 +15,7 @@
 #include "pyflame/record/emit.h"
 #include "pyflame/record/recorder.h"
 #include "pyflame/runtime/communicators.h"
+#include "pyflame/runtime/device_times.h"
 #include "pyflame/runtime/in_flight.h"
 #include "pyflame/runtime/taint.h"
 #include "pyflame/tensor/grad_node.h"
@@ -27,11 +28,15 @@ using distributed::Call;
 using distributed::Group;
 using distributed::Reduction;
 
+// What a rank says about its call: (signature, text, timeout), and for profiles (op, dtype, bytes of an element).
+using Said = std::tuple<std::string, std::string, double, std::string, std::string, size_t>;
+
 // Runs a call without the GIL. A signal whose handler raises ends it, with that exception.
 template <class F>
-void run_call(const std::string& signature, const std::string& text, double timeout, const F& fn) {
+void run_call(const Said& said, const F& fn) {
   std::optional<nb::python_error> raised;
-  Call call{signature, text, timeout, {}};
+  const auto& [signature, text, timeout, op, dtype, item] = said;
+  Call call{signature, text, timeout, {}, op, dtype, item};
   call.interrupted = [&raised] {
     const Locked held;
     if (!raised && PyErr_CheckSignals() != 0) raised.emplace();
@@ -66,55 +71,53 @@ void bind_group(nb::module_& m) {
         "data"_a, "messages"_a, "memory"_a);
   c.def_static("memory_bytes", &Group::memory_bytes, "size"_a);
   c.def("transport", &Group::transport, "peer"_a);
+  c.def("set_label", &Group::set_label, "name"_a);
   c.def("close", &Group::close);
   c.def("gone", &Group::gone);
   c.def("refuse", [](Group& g, const std::string& text) {
     const Unlocked u;
     g.refuse({{}, text, 0, {}});
   });
-  c.def("barrier", [](Group& g, const std::string& s, const std::string& t, double timeout) {
-    run_call(s, t, timeout, [&](const Call& call) { g.barrier(call); });
-  });
-  c.def("all_reduce", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t data,
-                         size_t count, DTypeArg dtype, const std::string& op) {
-    const DType d = dtype.require("all_reduce");
-    const Reduction r = reduction_from(op);
-    run_call(s, t, timeout, [&](const Call& call) { g.all_reduce(call, at(data), count, d, r); });
-  });
-  c.def("reduce_scatter", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t in,
-                             uintptr_t out, size_t count, DTypeArg dtype, const std::string& op) {
+  c.def("barrier", [](Group& g, const Said& said) { run_call(said, [&](const Call& call) { g.barrier(call); }); });
+  c.def("all_reduce",
+        [](Group& g, const Said& said, uintptr_t data, size_t count, DTypeArg dtype, const std::string& op) {
+          const DType d = dtype.require("all_reduce");
+          const Reduction r = reduction_from(op);
+          run_call(said, [&](const Call& call) { g.all_reduce(call, at(data), count, d, r); });
+        });
+  c.def("reduce_scatter", [](Group& g, const Said& said, uintptr_t in, uintptr_t out, size_t count, DTypeArg dtype,
+                             const std::string& op) {
     const DType d = dtype.require("reduce_scatter");
     const Reduction r = reduction_from(op);
-    run_call(s, t, timeout, [&](const Call& call) { g.reduce_scatter(call, at(in), at(out), count, d, r); });
+    run_call(said, [&](const Call& call) { g.reduce_scatter(call, at(in), at(out), count, d, r); });
   });
-  c.def("reduce", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t data, size_t count,
-                     DTypeArg dtype, const std::string& op, int root) {
-    const DType d = dtype.require("reduce");
-    const Reduction r = reduction_from(op);
-    run_call(s, t, timeout, [&](const Call& call) { g.reduce(call, at(data), count, d, r, root); });
+  c.def("reduce",
+        [](Group& g, const Said& said, uintptr_t data, size_t count, DTypeArg dtype, const std::string& op, int root) {
+          const DType d = dtype.require("reduce");
+          const Reduction r = reduction_from(op);
+          run_call(said, [&](const Call& call) { g.reduce(call, at(data), count, d, r, root); });
+        });
+  c.def("all_gather", [](Group& g, const Said& said, uintptr_t in, uintptr_t out, size_t bytes) {
+    run_call(said, [&](const Call& call) { g.all_gather(call, at(in), at(out), bytes); });
   });
-  c.def("all_gather", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t in,
-                         uintptr_t out, size_t bytes) {
-    run_call(s, t, timeout, [&](const Call& call) { g.all_gather(call, at(in), at(out), bytes); });
+  c.def("broadcast", [](Group& g, const Said& said, uintptr_t data, size_t bytes, int root) {
+    run_call(said, [&](const Call& call) { g.broadcast(call, at(data), bytes, root); });
   });
-  c.def("broadcast",
-        [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t data, size_t bytes,
-           int root) { run_call(s, t, timeout, [&](const Call& call) { g.broadcast(call, at(data), bytes, root); }); });
-  c.def("exchange", [](Group& g, const std::string& s, const std::string& t, double timeout, uintptr_t in,
-                       const Sizes& in_bytes, uintptr_t out, const Sizes& out_bytes) {
-    run_call(s, t, timeout, [&](const Call& call) { g.exchange(call, at(in), in_bytes, at(out), out_bytes); });
+  c.def("exchange",
+        [](Group& g, const Said& said, uintptr_t in, const Sizes& in_bytes, uintptr_t out, const Sizes& out_bytes) {
+          run_call(said, [&](const Call& call) { g.exchange(call, at(in), in_bytes, at(out), out_bytes); });
+        });
+  c.def("send", [](Group& g, const Said& said, int peer, uintptr_t data, size_t bytes) {
+    run_call(said, [&](const Call& call) { g.send(call, peer, at(data), bytes); });
+  });
+  c.def("recv", [](Group& g, const Said& said, int peer, uintptr_t data, size_t bytes) {
+    run_call(said, [&](const Call& call) { g.recv(call, peer, at(data), bytes); });
   });
   c.def("check_paths", [](Group& g, const std::string& text, double timeout) {
     std::vector<std::vector<uint32_t>> wrong;
-    run_call({}, text, timeout, [&](const Call& call) { wrong = g.check_paths(call); });
+    run_call({{}, text, timeout, {}, {}, 0}, [&](const Call& call) { wrong = g.check_paths(call); });
     return wrong;
   });
-  c.def("send",
-        [](Group& g, const std::string& s, const std::string& t, double timeout, int peer, uintptr_t data,
-           size_t bytes) { run_call(s, t, timeout, [&](const Call& call) { g.send(call, peer, at(data), bytes); }); });
-  c.def("recv",
-        [](Group& g, const std::string& s, const std::string& t, double timeout, int peer, uintptr_t data,
-           size_t bytes) { run_call(s, t, timeout, [&](const Call& call) { g.recv(call, peer, at(data), bytes); }); });
 }
 
 // The memory of a tensor for work that is queued behind all that computes it. `write`: as an in-place op.
@@ -181,7 +184,8 @@ Queued queue_collective(Communicator& to, Collective c, const Tensor* in, const 
     used.push_back(*in);
     if (c.kind == Collective::Kind::broadcast) c.out = const_cast<void*>(c.in);  // the root keeps what it has
   }
-  return std::make_shared<DeviceCollective>(to.queue(c), std::move(used), std::move(written));
+  return std::make_shared<DeviceCollective>(profiler::queue_collective(to, c, used[0].device()), std::move(used),
+                                            std::move(written));
 }
 
 size_t numel(const Tensor& x) { return static_cast<size_t>(x.numel()); }
@@ -202,7 +206,9 @@ std::pair<Queued, Tensors> averages(Communicator& to, const Tensors& in) {
     written.push_back(out[i].storage()->id);
   }
   used.insert(used.end(), out.begin(), out.end());
-  return {std::make_shared<DeviceCollective>(to.queue(what), std::move(used), std::move(written)), std::move(out)};
+  return {std::make_shared<DeviceCollective>(profiler::queue_collective(to, what, in[0].device()), std::move(used),
+                                             std::move(written)),
+          std::move(out)};
 }
 
 // Whether two of these parts share bytes.
@@ -237,7 +243,8 @@ Queued average_in_place(Communicator& to, const Tensors& all) {
     written.push_back(flat[i].storage()->id);
     if (flat[i].storage() != all[i].storage()) written.push_back(all[i].storage()->id);
   }
-  auto queued = std::make_shared<DeviceCollective>(to.queue(what), Tensors(), std::move(written));
+  auto queued = std::make_shared<DeviceCollective>(profiler::queue_collective(to, what, all[0].device()), Tensors(),
+                                                   std::move(written));
   for (size_t i = 0; i < all.size(); ++i)
     if (flat[i].storage() != all[i].storage()) copy_(all[i].detach(), flat[i]);
   return queued;
@@ -246,6 +253,15 @@ Queued average_in_place(Communicator& to, const Tensors& all) {
 void bind_communicator(nb::module_& m) {
   using Parts = std::vector<std::pair<int, Tensor>>;
   nb::class_<Communicator> c(m, "_Communicator", "The devices of a group; pyflame.distributed makes it.");
+  c.def("set_group",
+        [](Communicator& of, const std::string& library, const std::string& name, const std::vector<int>& ranks) {
+          of.named.library = library;
+          of.named.group = {name, ranks};
+        });
+  c.def("set_call", [](Communicator& of, const std::string& op, const std::string& text) {
+    of.named.op = op;
+    of.named.call = text;
+  });
   c.def("failure", [](Communicator& of) {
     const Unlocked u;
     return of.failure();
@@ -301,7 +317,8 @@ void bind_communicator(nb::module_& m) {
         used.push_back(x);
         if (!send) written.push_back(x.storage()->id);
       }
-    return std::make_shared<DeviceCollective>(to.queue(what), std::move(used), std::move(written));
+    return std::make_shared<DeviceCollective>(profiler::queue_collective(to, what, used[0].device()), std::move(used),
+                                              std::move(written));
   });
 }
 
@@ -358,6 +375,12 @@ void bind_device_collectives(nb::module_& m) {
 }  // namespace
 
 void bind_distributed(nb::module_& m) {
+  m.def(
+      "_set_job",
+      [](int rank, int size) {
+        events::set_job({rank, size});
+      },
+      "rank"_a, "size"_a);
   bind_group(m);
   bind_communicator(m);
   bind_device_collectives(m);

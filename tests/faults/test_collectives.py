@@ -291,3 +291,34 @@ else:
 print(x.item())
 """, PYFLAME_EMULATOR_EAGER="0", CAME=str(tmp_path / "came"))
     assert said == ["4.0\n"] * 2
+
+
+def test_collectives_are_in_profiles(ranks):
+    """With the time of the device, and on a track of their own; those in the device's order, too."""
+    said = ranks(START + """
+import json
+import tempfile
+x, y = pf.full((1000,), 1.0), pf.zeros(2000)
+dist.all_reduce(x)
+with pf.profiler.profile() as prof:
+    for _ in range(3):
+        dist.all_reduce(x)
+    work = dist.all_gather_into_tensor(y, x, async_op=True)
+    (x * 2).sum().item()
+    work.wait()
+    dist._collectives.average_in_place([x], dist._collectives.averages_signature([x]))
+    x.sum().item()
+rows = {a.key: a for a in prof.key_averages()}
+assert rows['all_reduce'].count == 4 and rows['all_gather_into_tensor'].count == 1, prof.key_averages().table()
+assert rows['all_reduce'].device_time_total > 0, prof.key_averages().table()
+with tempfile.TemporaryDirectory() as folder:
+    prof.export_chrome_trace(f'{folder}/trace.json')
+    trace = json.load(open(f'{folder}/trace.json'))
+kernels = [e for e in trace['traceEvents'] if e.get('cat') == 'kernel' and 'Collective name' in e['args']]
+assert len(kernels) == 5 and all(e['dur'] >= 0 and e['args']['impl'] == 'rccl' and e['args']['correlation'] for e in kernels), kernels
+assert kernels[0]['args']['In msg nelems'] == 1000 and kernels[0]['args']['Process Group Ranks'] == '[0, 1]', kernels[0]
+threads = {e['tid']: e['args']['name'] for e in trace['traceEvents'] if e.get('name') == 'thread_name'}
+assert {threads[e['tid']] for e in kernels} == {f'collectives of rocm:{rank}'}, threads
+print('right')
+""")
+    assert said == ["right\n"] * 2

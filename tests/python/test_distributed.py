@@ -240,19 +240,19 @@ def test_a_rank_may_end_before_its_last_bytes_arrive():
     sent, came = ctypes.create_string_buffer(b"a" * 1000), ctypes.create_string_buffer(1000)
 
     def rank_0():
-        groups[0].broadcast("b", "broadcast", 60.0, ctypes.addressof(sent), 1000, 0)
+        groups[0].broadcast(("b", "broadcast", 60.0, "broadcast", "", 1), ctypes.addressof(sent), 1000, 0)
         groups[0] = None
         gone.set()
 
     threads = [threading.Thread(target=f) for f in (network, rank_0)]
     for t in threads:
         t.start()
-    groups[1].broadcast("b", "broadcast", 60.0, ctypes.addressof(came), 1000, 0)
+    groups[1].broadcast(("b", "broadcast", 60.0, "broadcast", "", 1), ctypes.addressof(came), 1000, 0)
     for t in threads:
         t.join()
     assert came.raw == b"a" * 1000
     with pytest.raises(RuntimeError, match="rank 0 is gone"):
-        groups[1].broadcast("b", "broadcast", 60.0, ctypes.addressof(came), 1000, 0)
+        groups[1].broadcast(("b", "broadcast", 60.0, "broadcast", "", 1), ctypes.addressof(came), 1000, 0)
 
 
 def test_a_message_that_ends_in_the_middle():
@@ -270,18 +270,18 @@ def test_a_message_that_ends_in_the_middle():
     for text, found in ((whole, b"12345678"), (whole[:-4], None)):
         peer.sendall(text)
         if found:
-            group.recv("s", "recv", 60.0, 1, ctypes.addressof(came), 8)
+            group.recv(("s", "recv", 60.0, "recv", "", 1), 1, ctypes.addressof(came), 8)
             assert came.raw == found
         else:
             with pytest.raises(RuntimeError, match="recv: timed out after 0.2 s"):
-                group.recv("s", "recv", 0.2, 1, ctypes.addressof(came), 8)
+                group.recv(("s", "recv", 0.2, "recv", "", 1), 1, ctypes.addressof(came), 8)
     try:
         peer.sendall(b"5678" + whole)
     except BrokenPipeError:
         pass
     for call in (group.recv, group.send):
         with pytest.raises(RuntimeError, match="an earlier message between this rank and rank 1 ended in the middle"):
-            call("s", "recv", 60.0, 1, ctypes.addressof(came), 8)
+            call(("s", "recv", 60.0, "recv", "", 1), 1, ctypes.addressof(came), 8)
 
 
 def test_tcp_store():

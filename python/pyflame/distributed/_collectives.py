@@ -11,7 +11,7 @@ from .. import _C
 from .._C import Tensor
 from .._notes import once
 from . import _device
-from ._group import ProcessGroup, Work, line_of_caller, taking_part
+from ._group import ProcessGroup, Work, line_of_caller, said_of, taking_part
 from ._state import ReduceOp, _World, get_global_rank, get_group_rank, is_outside, resolved
 
 TYPE_CHECKING = False  # type checkers take this name as true
@@ -132,11 +132,11 @@ class _Staging:
             _C._note_fallback(self.op, self.gpu, "the host's memory", why, f"distributed.{self.op} of a tensor on {self.gpu} goes through the host's memory: {why}", seconds)
 
 
-def _run(op, group, signature, call, staging, async_op, result=None, lane="collectives"):
-    """Runs call(signature, text, seconds) in its turn."""
-    text = f"{signature} at {line_of_caller()}"
+def _run(op, group, signature, call, staging, async_op, result=None, dtype=None, seconds=None):
+    """Runs call(said) in its turn."""
+    said = said_of(op, signature, f"{signature} at {line_of_caller()}", group._timeout if seconds is None else seconds, dtype)
     with taking_part():
-        return group._call(lane, lambda: call(signature, text, group._timeout), async_op, staging.finish if staging else None, result)
+        return group._call("collectives", lambda: call(said), async_op, staging.finish if staging else None, result)
 
 
 def _alone(async_op, result=None):
@@ -196,7 +196,7 @@ def all_reduce(tensor: Tensor, op: str = ReduceOp.SUM, group: ProcessGroup | Non
     s = _Staging("all_reduce", group)
     at = s.write(tensor)
     return _run("all_reduce", group, signature,
-                lambda *said: group._group.all_reduce(*said, at, tensor.numel(), tensor.dtype, reduction), s, async_op, [tensor])
+                lambda said: group._group.all_reduce(said, at, tensor.numel(), tensor.dtype, reduction), s, async_op, [tensor], tensor.dtype)
 
 
 def averages_signature(tensors):
@@ -249,7 +249,7 @@ def reduce(tensor: Tensor, dst: int | None = None, op: str = ReduceOp.SUM, group
     s = _Staging("reduce", group)
     at = s.write(tensor) if group.rank() == root else s.read(tensor)
     return _run("reduce", group, signature,
-                lambda *said: group._group.reduce(*said, at, tensor.numel(), tensor.dtype, reduction, root), s, async_op, [tensor])
+                lambda said: group._group.reduce(said, at, tensor.numel(), tensor.dtype, reduction, root), s, async_op, [tensor], tensor.dtype)
 
 
 @counted
@@ -271,7 +271,7 @@ def broadcast(tensor: Tensor, src: int | None = None, group: ProcessGroup | None
     s = _Staging("broadcast", group)
     at = s.read(tensor) if group.rank() == root else s.write(tensor, read=False)
     return _run("broadcast", group, signature,
-                lambda *said: group._group.broadcast(*said, at, tensor.nbytes, root), s, async_op, [tensor])
+                lambda said: group._group.broadcast(said, at, tensor.nbytes, root), s, async_op, [tensor], tensor.dtype)
 
 
 @counted
@@ -297,7 +297,7 @@ def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: P
         return gpu.all_gather(op, signature, input_tensor, output_tensor, async_op)
     s = _Staging(op, group)
     read, write = s.read(input_tensor), s.write(output_tensor, read=False)
-    return _run(op, group, signature, lambda *said: group._group.all_gather(*said, read, write, input_tensor.nbytes), s, async_op, [output_tensor])
+    return _run(op, group, signature, lambda said: group._group.all_gather(said, read, write, input_tensor.nbytes), s, async_op, [output_tensor], input_tensor.dtype)
 
 
 def _sizes(op, big_name, big, small_name, small, n):
@@ -333,7 +333,7 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: ProcessGrou
     whole = _C.empty((n, *tensor.shape), dtype=tensor.dtype, device="cpu")
     s.back = [(t.detach(), whole[i]) for i, t in enumerate(tensor_list)]
     write = _C._host_address(whole, True)
-    return _run("all_gather", group, signature, lambda *said: group._group.all_gather(*said, read, write, tensor.nbytes), s, async_op, tensor_list)
+    return _run("all_gather", group, signature, lambda said: group._group.all_gather(said, read, write, tensor.nbytes), s, async_op, tensor_list, tensor.dtype)
 
 
 @counted
@@ -359,7 +359,7 @@ def reduce_scatter_tensor(output: Tensor, input: Tensor, op: str = ReduceOp.SUM,
     s = _Staging(name, group)
     read, write = s.read(input), s.write(output, read=False)
     return _run(name, group, signature,
-                lambda *said: group._group.reduce_scatter(*said, read, write, output.numel(), output.dtype, reduction), s, async_op, [output])
+                lambda said: group._group.reduce_scatter(said, read, write, output.numel(), output.dtype, reduction), s, async_op, [output], output.dtype)
 
 
 @counted
@@ -408,7 +408,7 @@ def _exchange(op, group, signature, dtype, parts_in, parts_out, async_op, result
             begin += n
     in_bytes = _elements([0 if p is None else p.numel() for p in parts_in], item)
     out_bytes = _elements(out_counts, item)
-    return _run(op, group, signature, lambda *said: group._group.exchange(*said, read, in_bytes, write, out_bytes), staging, async_op, result)
+    return _run(op, group, signature, lambda said: group._group.exchange(said, read, in_bytes, write, out_bytes), staging, async_op, result, dtype)
 
 
 @counted
@@ -534,7 +534,7 @@ def barrier(group: ProcessGroup | None = None, async_op: bool = False, device_id
     group = resolved("barrier", group)
     if _single(group):
         return _alone(async_op)
-    return _run("barrier", group, "barrier", lambda *said: group._group.barrier(*said), None, async_op)
+    return _run("barrier", group, "barrier", lambda said: group._group.barrier(said), None, async_op)
 
 
 @counted
@@ -549,7 +549,7 @@ def monitored_barrier(group: ProcessGroup | None = None, timeout: Timeout | None
     group = resolved("monitored_barrier", group)
     if not _single(group):
         seconds = seconds_of("monitored_barrier", timeout) if timeout is not None else group._timeout
-        _run("monitored_barrier", group, "monitored_barrier", lambda signature, text, _: group._group.barrier(signature, text, seconds), None, False)
+        _run("monitored_barrier", group, "monitored_barrier", lambda said: group._group.barrier(said), None, False, seconds=seconds)
 
 
 def _message(op, tensor, peer, name, group, tag, group_peer, async_op):
@@ -572,7 +572,8 @@ def _message(op, tensor, peer, name, group, tag, group_peer, async_op):
     else:
         at, move = s.write(tensor, read=False), group._group.recv
     text = f"{op} of {_name(tensor.dtype)} {_shape(tensor)} ({name}={group.ranks[r]}) at {line}"
-    return group._call((op, r), lambda: move(signature, text, group._timeout, r, at, tensor.nbytes), async_op, s.finish, [tensor])
+    said = said_of(op, signature, text, group._timeout, tensor.dtype)
+    return group._call((op, r), lambda: move(said, r, at, tensor.nbytes), async_op, s.finish, [tensor])
 
 
 def _check_peer(op, name, rank, group_rank, hint=""):

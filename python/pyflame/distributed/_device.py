@@ -15,7 +15,7 @@ import time
 import weakref
 
 from .. import _C
-from ._group import Work, _host, line_of_caller, taking_part
+from ._group import Work, _host, line_of_caller, said_of, taking_part
 
 _TICK = 1.0  # seconds between two looks of the watchdog
 _PATIENCE = 10.0  # seconds that the end of a group waits for what is queued
@@ -116,12 +116,13 @@ class Transport:
         text = f"{signature} at {line_of_caller()}"
         if checks_calls():
             with taking_part():
-                group._call("collectives", lambda: group._group.barrier(signature, text, self._timeout), False)
+                group._call("collectives", lambda: group._group.barrier(said_of("barrier", signature, text, self._timeout)), False)
         with taking_part(), self._lock:  # ranks queue in one order; so do the threads of a process
             self._forget_passed()
             entry = self.last = _Entry(self.last.number + 1, text, self._timeout)
             self._pending.append(entry)
             try:
+                self.communicator.set_call(op, text)
                 entry.queued = queue(self.communicator)
             except BaseException:
                 if entry in self._pending:
@@ -381,7 +382,9 @@ def _connect(op, group, device):
     all_gather_object(errors, error, group=group)
     if any(errors):
         return next(e for e in errors if e)
-    transport = Transport(group, device, communicator, facts[group.rank()]["version"])
+    version = facts[group.rank()]["version"]
+    communicator.set_group(version.split()[0], group._prefix, group.ranks)
+    transport = Transport(group, device, communicator, version)
     _check_sum(op, group, transport, facts)
     _check_pairs(op, group, transport)
     _watchdog.add(transport)

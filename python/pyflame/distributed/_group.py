@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .._annotations import Timeout
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STANDARD = os.path.dirname(contextlib.__file__) + os.sep
 
 
 @contextlib.contextmanager
@@ -34,12 +35,24 @@ def taking_part():
         raise
 
 
+def _is_of_program(file):
+    """Whether a file is neither the package's nor the standard library's."""
+    if file.startswith((_PACKAGE, "<frozen ")):
+        return False
+    return not file.startswith(_STANDARD) or "site-packages" in file or "dist-packages" in file
+
+
 def line_of_caller():
-    """FILE:LINE of the innermost frame that is not the package's."""
+    """FILE:LINE of the innermost frame of the program: decorators and context managers, such as contextlib's, may lie between."""
     frame = sys._getframe(1)
-    while frame and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame and not _is_of_program(frame.f_code.co_filename):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "?"
+
+
+def said_of(op, signature, text, seconds, dtype=None):
+    """What the core is told of a call: what the ranks compare, what errors say, and what profiles show."""
+    return signature, text, seconds, op.partition("(")[0], str(dtype).rpartition(".")[2] if dtype else "", dtype.itemsize if dtype else 1
 
 
 def _host():
@@ -112,6 +125,7 @@ class _Meeting:
         sockets, memory = self.meet()
         try:
             made = _C._Group(self.rank, list(self.names), *sockets, memory)
+            made.set_label(self.prefix)
             self._check_paths(made)
             return made
         finally:
@@ -364,4 +378,4 @@ class ProcessGroup:
         return f"<ProcessGroup of ranks {self.ranks}: rank {self._rank}>"
 
 
-__all__ = ["ProcessGroup", "Store", "Work", "line_of_caller", "taking_part"]
+__all__ = ["ProcessGroup", "Store", "Work", "line_of_caller", "said_of", "taking_part"]

@@ -31,9 +31,9 @@ def _exchange(op, group, to):
     n = group.size()
     in_sizes = (ctypes.c_uint64 * n)(*map(len, to))
     out_sizes = (ctypes.c_uint64 * n)()
-    _run(op, group, op, lambda *said: group._group.exchange(*said, ctypes.addressof(in_sizes), [8] * n, ctypes.addressof(out_sizes), [8] * n), None, False)
+    _run(op, group, op, lambda said: group._group.exchange(said, ctypes.addressof(in_sizes), [8] * n, ctypes.addressof(out_sizes), [8] * n), None, False)
     data, came = bytearray(b"".join(to)), bytearray(sum(out_sizes))
-    _run(op, group, op, lambda *said: group._group.exchange(*said, _address(data), list(in_sizes), _address(came), list(out_sizes)), None, False)
+    _run(op, group, op, lambda said: group._group.exchange(said, _address(data), list(in_sizes), _address(came), list(out_sizes)), None, False)
     parts, begin = [], 0
     for size in out_sizes:
         parts.append(bytes(came[begin : begin + size]))

@@ -6,6 +6,7 @@ import operator
 import os
 import urllib.parse
 
+from .. import _C
 from ._environment import Place, place_of_process
 from ._group import ProcessGroup
 from ._store import TCPStore
@@ -140,6 +141,7 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
             made.close()
         raise
     _World.default, _World.place, _World.made = default, place, {}
+    _C._set_job(place.rank, place.world_size)
     where = device if device is not None else device_id
     if where is not None:
         _use_device(op, where, default, place)
@@ -147,8 +149,6 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
 
 def _use_device(op, where, default, place):
     """Makes a device the default one, and connects the GPUs of all ranks if it is one."""
-    from .. import _C
-
     where = str(where)
     if where in ("cuda", "rocm"):
         count = getattr(_C, f"{where}_device_count")()

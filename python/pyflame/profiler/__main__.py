@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from .._command_help import Parser, program_of
 from .._entry import command, print_report
+from ..distributed._environment import place_of_process
 from . import run
 
 _STAMP, _MANY = "????????-??????", 20  # of the folders' names; how many are worth a word
@@ -57,16 +58,25 @@ def _write_document(path, text):
     return True
 
 
-def _runs(here):
-    """The folders of runs, the oldest first: those that have the name and the trace of one. A link to a folder is none."""
-    found = [path for path in here.glob(f"profile-*-{_STAMP}") if path.name[-len(_STAMP):].replace("-", "").isdigit()]
+def _rank():
+    """-rankN where this process is one of several, otherwise nothing. What is wrong with a launcher's variables, the program says itself."""
+    try:
+        place = place_of_process("pyflame profile")
+    except ValueError:
+        return ""
+    return f"-rank{place.rank}" if place.world_size > 1 else ""
+
+
+def _runs(here, rank=""):
+    """The folders of runs, of this rank where there are several, the oldest first: those that have the name and the trace of one. A link to a folder is none."""
+    found = [path for path in here.glob(f"profile-*{rank}-{_STAMP}") if path.name[-len(_STAMP):].replace("-", "").isdigit()]
     return sorted((path for path in found if not path.is_symlink() and (path / _TRACE).is_file()), key=lambda path: path.name[-len(_STAMP):])
 
 
-def _delete_old(here, folder, keep):
+def _delete_old(here, folder, keep, rank):
     """Deletes the folders of runs before this one, until there are as many as --keep says. A folder with anything that is not of a run stays."""
     new = folder.name[-len(_STAMP):]
-    runs = [path for path in _runs(here) if path.name[-len(_STAMP):] < new]
+    runs = [path for path in _runs(here, rank) if path.name[-len(_STAMP):] < new]
     deleted = 0
     for path in runs[:max(0, len(runs) - (keep - 1))]:
         try:
@@ -176,7 +186,11 @@ def main():
     wrong = run.misplaced(args, file, arguments)
     if wrong:
         _say(wrong)
-    folder = pathlib.Path(args.out or f"profile-{pathlib.Path(module or file).stem}-{run.stamp()}")
+    rank = _rank()
+    if args.out:
+        folder = pathlib.Path(args.out, rank[1:])
+    else:
+        folder = pathlib.Path(f"profile-{pathlib.Path(module or file).stem}{rank}-{run.stamp()}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -198,7 +212,7 @@ def main():
         if report.written:
             report.show(module or os.path.basename(file))
             if args.keep is not None:
-                _delete_old(start, folder, args.keep)
+                _delete_old(start, folder, args.keep, rank)
             if not args.out:
                 _tell_of_many(start)
         return code if report.complete else code or 1

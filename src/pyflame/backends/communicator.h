@@ -5,10 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "pyflame/base/collective_event.h"
 #include "pyflame/tensor/device.h"
 #include "pyflame/tensor/dtype.h"
 
 namespace pyflame {
+
+class Moment;
 
 // What the devices of a group of processes do together. Addresses are of the communicator's device. Each process makes the same calls in
 // the same order.
@@ -33,6 +36,7 @@ struct Collective {
   // Runs between the work of the device that was queued before it and what is queued afterwards. For collectives that are so small that the
   // host's time for a stream of their own is more than what runs beside them would save.
   bool in_order = false;
+  bool timed = false;  // QueuedCollective::before and after are wanted
 };
 
 // A collective that was queued. It runs after all work of the device that was queued before it; on a stream of its own, unless it is in order.
@@ -42,6 +46,7 @@ class QueuedCollective {
   virtual void join() = 0;    // later work of the device comes after it; does not wait. In order: nothing to do
   virtual bool passed() = 0;  // whether the device has done it; does not wait
   virtual void wait() = 0;
+  std::shared_ptr<Moment> before, after;  // on its stream
 };
 
 // One process's end of a group of devices. One thread at a time calls queue(); any thread may call the others.
@@ -51,6 +56,11 @@ class Communicator {
   virtual std::unique_ptr<QueuedCollective> queue(const Collective& c) = 0;
   virtual std::string failure() = 0;  // what the library noticed since; empty: nothing
   virtual void abort() = 0;           // ends what is under way, on the device as well; nothing can be queued afterwards
+  // For profiles: the group, the library, and the next collective with the line that makes it.
+  struct Named {
+    events::GroupName group;
+    std::string library, op, call;
+  } named;
 };
 
 // The vendor's library of collectives.

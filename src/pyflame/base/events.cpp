@@ -53,6 +53,7 @@ struct Log {
   std::unordered_map<std::string, uint32_t> ids;
   std::atomic<int64_t> room{0};
   std::atomic<uint32_t> flows{0};
+  Job job;
 };
 Log& log() {
   static Log* l = new Log;  // leaked: threads may outlive static destruction
@@ -140,6 +141,7 @@ Recording stop() {
   r.start = l.start;
   r.end = now();
   r.device_times = l.options.device_times;
+  r.job = l.job;
   r.labels = std::move(l.labels);
   for (const auto& b : l.buffers) {
     r.threads.push_back(b->name);
@@ -157,6 +159,12 @@ Recording stop() {
   l.labels.clear();
   l.ids.clear();
   return r;
+}
+
+void set_job(Job job) {
+  Log& l = log();
+  std::lock_guard lock(l.mutex);
+  l.job = job;
 }
 
 Label label(const LabelText& text) {

@@ -37,7 +37,8 @@ struct Label {
 struct Event {
   int64_t start = 0, end = 0;  // ns of the steady clock
   int64_t value = 0;  // bytes of an Allocate, a Memory; ops of a Window; 1: a Step's time is its share of a replay's
-  uint32_t flow = 0;  // a Window and its Run have the same number, a Launch and its Steps too; 0: none
+  // A Window and its Run have the same number, a Launch and its Steps too. Of a Step of the CPU that is a collective: its number in the group. 0: none
+  uint32_t flow = 0;
   uint32_t label = 0;
   uint32_t thread = 0;  // index into Recording::threads
   Kind kind = Kind::Range;
@@ -58,6 +59,11 @@ struct Options {
   bool device_times = true;       // time the steps on a GPU by its own clock (runtime/device_times.h)
 };
 
+// This process among those of its job.
+struct Job {
+  int rank = -1, size = 1;
+};
+
 struct Recording {
   int64_t start = 0, end = 0;
   std::vector<Event> events;         // by thread, in the order in which they ended
@@ -65,6 +71,7 @@ struct Recording {
   std::vector<std::string> threads;  // by Event::thread
   uint64_t dropped = 0;              // beyond Options::max_events
   bool device_times = false;
+  Job job;
   std::vector<std::string> fallbacks;  // what ran slower, or elsewhere, than was asked, in sentences
 };
 
@@ -82,6 +89,9 @@ inline int64_t now() { return std::chrono::steady_clock::now().time_since_epoch(
 void start(const Options& options);
 // RuntimeError if there is no recording. Events that other threads log afterwards are left out.
 Recording stop();
+
+// A process is part of a job from then on, also when its connections have ended: its traces are compared with those of the others.
+void set_job(Job job);
 
 // The label with this text. If there are too many labels, or nothing is recorded, the recording's first label, "".
 Label label(const LabelText& text);

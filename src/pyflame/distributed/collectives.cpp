@@ -2,8 +2,10 @@
 // steps: each rank gets its part of all ranks and combines them in the order of the ranks; then it gives the result to those that want it.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "pyflame/distributed/group.h"
+#include "pyflame/distributed/logged.h"
 #include "pyflame/distributed/peer.h"
 
 namespace pyflame::distributed {
@@ -31,6 +33,12 @@ size_t most_elements(DType dtype) { return std::max(kPart / static_cast<size_t>(
 }  // namespace
 
 void Group::barrier(const Call& call) {
+  const Logged log(*this, call, 0);
+  meet(call);
+}
+
+// All ranks make this call.
+void Group::meet(const Call& call) {
   const std::vector<size_t> none(peers_.size(), 0);
   agree(call, none, none);
 }
@@ -49,7 +57,8 @@ void Group::parts_exchange(const char* in, char* scratch, size_t part, size_t wi
 
 void Group::all_reduce(const Call& call, void* data, size_t count, DType dtype, Reduction op) {
   check_reduction(call.text.c_str(), op, dtype);
-  barrier(call);
+  const Logged log(*this, call, count * static_cast<size_t>(dtype_size(dtype)));
+  meet(call);
   const size_t n = peers_.size(), item = static_cast<size_t>(dtype_size(dtype)), most = most_elements(dtype);
   std::vector<char> scratch;
   // A block has a part for each rank. Its last part may be shorter than the others, or empty.
@@ -79,7 +88,8 @@ void Group::all_reduce(const Call& call, void* data, size_t count, DType dtype, 
 
 void Group::reduce_scatter(const Call& call, const void* in, void* out, size_t count, DType dtype, Reduction op) {
   check_reduction(call.text.c_str(), op, dtype);
-  barrier(call);
+  const Logged log(*this, call, peers_.size() * count * static_cast<size_t>(dtype_size(dtype)));
+  meet(call);
   const size_t n = peers_.size(), item = static_cast<size_t>(dtype_size(dtype)), most = most_elements(dtype);
   const auto me = static_cast<size_t>(rank_);
   std::vector<char> scratch(n * std::min(most, count) * item);
@@ -95,7 +105,8 @@ void Group::reduce_scatter(const Call& call, const void* in, void* out, size_t c
 
 void Group::reduce(const Call& call, void* data, size_t count, DType dtype, Reduction op, int root) {
   check_reduction(call.text.c_str(), op, dtype);
-  barrier(call);
+  const Logged log(*this, call, count * static_cast<size_t>(dtype_size(dtype)));
+  meet(call);
   const size_t n = peers_.size(), item = static_cast<size_t>(dtype_size(dtype)), most = most_elements(dtype);
   std::vector<char> scratch(rank_ == root ? n * std::min(most, count) * item : 0);
   for (size_t begin = 0; begin < count; begin += most) {
@@ -118,7 +129,8 @@ void Group::reduce(const Call& call, void* data, size_t count, DType dtype, Redu
 }
 
 void Group::all_gather(const Call& call, const void* in, void* out, size_t bytes) {
-  barrier(call);
+  const Logged log(*this, call, bytes);
+  meet(call);
   char* to = static_cast<char*>(out);
   std::vector<Transfer> transfers;
   for (int i = 1; i < size(); ++i) {
@@ -131,7 +143,8 @@ void Group::all_gather(const Call& call, const void* in, void* out, size_t bytes
 }
 
 void Group::broadcast(const Call& call, void* data, size_t bytes, int root) {
-  barrier(call);
+  const Logged log(*this, call, bytes);
+  meet(call);
   char* at = static_cast<char*>(data);
   std::vector<Transfer> transfers;
   const bool direct = bytes < kDirect || size() <= 2;
@@ -159,6 +172,7 @@ void Group::broadcast(const Call& call, void* data, size_t bytes, int root) {
 
 void Group::exchange(const Call& call, const void* in, const std::vector<size_t>& in_bytes, void* out,
                      const std::vector<size_t>& out_bytes) {
+  const Logged log(*this, call, std::accumulate(in_bytes.begin(), in_bytes.end(), size_t{0}));
   agree(call, in_bytes, out_bytes);
   const char* from = static_cast<const char*>(in);
   char* to = static_cast<char*>(out);

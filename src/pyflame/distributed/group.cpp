@@ -16,6 +16,7 @@
 
 #include "pyflame/base/error.h"
 #include "pyflame/base/fork.h"
+#include "pyflame/distributed/logged.h"
 #include "pyflame/distributed/peer.h"
 
 namespace pyflame::distributed {
@@ -105,7 +106,7 @@ size_t Group::memory_bytes(int size) { return static_cast<size_t>(size) * sizeof
 
 Group::Group(int rank, std::vector<int> names, const std::vector<int>& control, const std::vector<int>& data,
              const std::vector<int>& messages, const std::vector<int>& memory)
-    : rank_(rank), names_(std::move(names)) {
+    : rank_(rank), names_(std::move(names)), label_{"", names_} {
   const int size = static_cast<int>(control.size());
   for (int p = 0; p < size; ++p) {
     auto peer = std::make_unique<Peer>();
@@ -359,6 +360,7 @@ void Group::drop_earlier(int peer) {
 }
 
 void Group::agree(const Call& call, const std::vector<size_t>& to, const std::vector<size_t>& from) {
+  const events::Scope log(events::Kind::Wait, "wait for other ranks");
   begin(call);
   say(call, false, to, from);
   const auto needed = [&](int p) {
@@ -496,6 +498,7 @@ void Group::send(const Call& call, int peer, const void* data, size_t bytes) {
   PF_CHECK(!in_child_, Runtime, "{}: this process was forked from a rank, and is none itself", call.text);
   const auto deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(call.timeout));
+  const Logged log(*this, call, bytes, false);
   const int fd = peers_[static_cast<size_t>(peer)]->messages;
   const std::string head = bytes_of(bytes) + with_length(call.signature);
   Whole message(call, *peers_[static_cast<size_t>(peer)], name(peer));
@@ -514,6 +517,7 @@ void Group::recv(const Call& call, int peer, void* data, size_t bytes) {
   PF_CHECK(!in_child_, Runtime, "{}: this process was forked from a rank, and is none itself", call.text);
   const auto deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(call.timeout));
+  const Logged log(*this, call, bytes, false);
   const int fd = peers_[static_cast<size_t>(peer)]->messages;
   Whole message(call, *peers_[static_cast<size_t>(peer)], name(peer));
   const auto read = [&](char* to, size_t length) {
@@ -525,7 +529,10 @@ void Group::recv(const Call& call, int peer, void* data, size_t bytes) {
     }
   };
   uint64_t sizes[2];
-  read(reinterpret_cast<char*>(sizes), sizeof(sizes));
+  {
+    const events::Scope wait(events::Kind::Wait, "wait for other ranks");
+    read(reinterpret_cast<char*>(sizes), sizeof(sizes));
+  }
   PF_CHECK(sizes[1] <= kMostText, Runtime,
            "{}: the next bytes of {} are no message; got a description of {} bytes; expected at most {}", call.text,
            name(peer), sizes[1], kMostText);

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "pyflame/base/collective_event.h"
 #include "pyflame/distributed/reduce.h"
 
 namespace pyflame::distributed {
@@ -26,11 +27,13 @@ struct Call {
   std::string signature, text;
   double timeout = 0;                 // seconds
   std::function<bool()> interrupted;  // asked while the call waits; true ends it
+  std::string op = {}, dtype = {};    // for profiles: "all_reduce", "float32"
+  size_t item = 1;                    // bytes of an element
 };
 
 struct Peer;
 
-// This process as one rank of a group. The calls block until the rank's part is done.
+// This process as one rank of a group. The calls block until the rank's part is done. A profile gets an event of each of them, with the wait for the other ranks in it.
 class Group {
  public:
   // The sockets of each peer, by rank in the group; -1 for this rank itself. `memory`: for each rank, the memory file with the rings in which it
@@ -45,6 +48,7 @@ class Group {
   static size_t memory_bytes(int size);
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
+  void set_label(std::string name) { label_.name = std::move(name); }  // of the group, in profiles
 
   // This rank raised an error for a call before it took part, such as for an argument. The call counts: the others raise an error where they make
   // it. Waits for nobody; does nothing in a group that is broken. `call.text` ends with the error.
@@ -85,6 +89,8 @@ class Group {
     size_t bytes, done = 0;
   };
 
+  class Logged;
+  void meet(const Call& call);
   void say(const Call& call, bool refused, const std::vector<size_t>& to, const std::vector<size_t>& from);
   void drop_earlier(int peer);
   void agree(const Call& call, const std::vector<size_t>& to, const std::vector<size_t>& from);
@@ -106,6 +112,7 @@ class Group {
 
   int rank_;
   std::vector<int> names_;  // the ranks in the world
+  events::GroupName label_;
   std::vector<std::unique_ptr<Peer>> peers_;
   const Call* call_ = nullptr;
   Clock::time_point deadline_, look_;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "pyflame/base/fork.h"
+#include "pyflame/runtime/device.h"
 #include "pyflame/runtime/profiler.h"
 #include "pyflame/runtime/state.h"
 
@@ -32,7 +33,7 @@ int64_t ns_between(const Moment& earlier, const Moment& later) { return std::llr
 class DeviceClock {
  public:
   struct Unread {
-    std::shared_ptr<ProgramState> state;
+    std::shared_ptr<ProgramState> state;  // null: a collective
     std::vector<events::Label> labels;
     std::vector<DeviceRun::Marks> marks;  // of each step, or of all at once
     bool replay;
@@ -68,7 +69,8 @@ class DeviceClock {
     Unread& run = unread_.front();
     run.marks.back().after->wait();
     marks_ -= 2 * run.marks.size();
-    if (run.replay) read_replay(run);
+    if (!run.state) read_collective(run);
+    else if (run.replay) read_replay(run);
     else read_steps(run);
     unread_.pop_front();
   }
@@ -95,6 +97,15 @@ class DeviceClock {
     }
   }
 
+  // Its stream is another one: work of the device's own may have passed later marks before, so it places no marks.
+  void read_collective(Unread& run) {
+    if (collectives_ == 0) collectives_ = events::new_track("collectives of " + device_.str());
+    const DeviceRun::Marks& m = run.marks.front();
+    const int64_t end = anchor_at_ + ns_between(*anchor_, *m.after);
+    const int64_t took = std::max<int64_t>(ns_between(*m.before, *m.after) - empty_, 0);
+    events::add_on(collectives_, events::Kind::Step, run.labels[0], end - took, end, 0, run.flow);
+  }
+
   void read_replay(Unread& run) {
     const auto [begin, end] = span(run.marks.front());
     const std::vector<double>& ns = run.state->step_times.ns;
@@ -110,7 +121,7 @@ class DeviceClock {
   }
 
   Device device_;
-  uint32_t track_;
+  uint32_t track_, collectives_ = 0;
   std::shared_ptr<Moment> anchor_;
   int64_t anchor_at_ = 0, empty_ = 0;
   std::deque<Unread> unread_;
@@ -189,6 +200,37 @@ void DeviceRun::queued() {
   std::lock_guard lock(clocks().mutex);
   if (clocks().recording != events::recording()) return;  // the recording ended meanwhile
   clock_of(device_, memory_).add({state_, labels_of(*program_, state_->labels), std::move(marks_), replay_, flow_});
+}
+
+std::unique_ptr<QueuedCollective> queue_collective(Communicator& to, Collective c, Device device) {
+  if (!events::on()) return to.queue(c);
+  size_t elements = c.kind == Collective::Kind::reduce_scatter ? c.count * to.named.group.ranks.size() : c.count;
+  for (const Collective::Part& p : c.sends.empty() ? c.takes : c.sends) elements += p.count;
+  const auto item = static_cast<int64_t>(dtype_size(c.dtype));
+  const events::Label label = events::label({.op = to.named.op,
+                                             .dtype = dtype_name(c.dtype),
+                                             .bytes = static_cast<int64_t>(elements) * item,
+                                             .item = item,
+                                             .call = to.named.call,
+                                             .by = to.named.library,
+                                             .device = static_cast<int32_t>(device.type) * 100 + device.index},
+                                            to.named.group);
+  DeviceMemory& memory = *device_memory(device);
+  c.timed = events::device_times();
+  if (c.timed) {
+    const std::lock_guard lock(clocks().mutex);
+    (void)clock_of(device, memory);
+  }
+  const uint32_t flow = events::new_flow();
+  const int64_t asked = events::now();
+  std::unique_ptr<QueuedCollective> queued = to.queue(c);
+  const int64_t launched = events::now();
+  events::add(events::Kind::Launch, label, asked, launched, 0, flow);
+  const std::lock_guard lock(clocks().mutex);
+  if (c.timed && clocks().recording == events::recording())
+    clock_of(device, memory)
+        .add({nullptr, {label}, {{0, queued->before, queued->after, asked, launched}}, false, flow});
+  return queued;
 }
 
 void add_device_times() {

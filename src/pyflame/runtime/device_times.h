@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "pyflame/backends/backend.h"
+#include "pyflame/backends/communicator.h"
 #include "pyflame/base/events.h"
 #include "pyflame/compile/program.h"
 
@@ -50,6 +51,9 @@ class DeviceRun {
   uint32_t flow_ = 0;
   bool needs_steps_ = false;
 };
+
+// Queues a collective of a device's tensors. The recording gets the host's time for it, and the device's, which contains the wait for other ranks.
+std::unique_ptr<QueuedCollective> queue_collective(Communicator& to, Collective c, Device device);
 
 // Adds all times to the recording. Every device must be idle.
 void add_device_times();

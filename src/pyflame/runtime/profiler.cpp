@@ -94,7 +94,10 @@ class Writer {
       out_ += fmt::format("{}{{\"id\":{},\"name\":{}}}", first ? "" : ",", d, quoted(own_name(d)));
       first = false;
     }
-    out_ += "],\"traceEvents\":[\n";
+    out_ += "],";
+    if (r_.job.size > 1)
+      out_ += fmt::format("\"distributedInfo\":{{\"rank\":{},\"world_size\":{}}},", r_.job.rank, r_.job.size);
+    out_ += "\"traceEvents\":[\n";
     out_ +=
         fmt::format("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"args\":{{\"name\":\"PyFlame\"}}}}", pid_);
     for (const std::string& f : r_.fallbacks)
@@ -147,6 +150,7 @@ class Writer {
                        key_of(e), e.thread));
       if (label.flops > 0) also(fmt::format("\"flops\":{:.0f}", label.flops));
       if (of_device(r_, e)) also(fmt::format("\"correlation\":{}", e.flow));
+      else if (e.flow != 0 && e.kind == Kind::Step) also(fmt::format("\"Seq\":{}", e.flow));
       if (e.value == 1) also("\"time\":\"a share of the replay's\"");
     } else if (e.kind == Kind::Launch) {
       also(fmt::format("\"correlation\":{}", e.flow));

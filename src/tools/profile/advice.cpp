@@ -96,16 +96,16 @@ std::string next_for_products(const Facts& f) {
 
 std::string next_step(const Facts& f, const Bound& bound, bool own) {
   const std::string_view name = bound.category;
-  if (own) return own_bound(name).next;
-  if (name == "launch-bound" && f.flag("python_stacks"))
-    return "record again without with_stack=True, which slows the CPU down; if it stays so, use fewer and larger "
-           "kernels";
-  if (name == "GEMM") return next_for_products(f);
   if (name == "communication" && f.one_rank_of_several())
     return "overlap it with compute, and give the traces of all ranks, which tell waiting from transfer";
   // Much waiting is a headline of its own, so this is transfer.
   if (name == "communication" && f.d["ranks"].is_object() && f.d["ranks"]["compared"] > 0)
     return "overlap it with compute, and check the links: the ranks wait little for each other";
+  if (own) return own_bound(name).next;
+  if (name == "launch-bound" && f.flag("python_stacks"))
+    return "record again without with_stack=True, which slows the CPU down; if it stays so, use fewer and larger "
+           "kernels";
+  if (name == "GEMM") return next_for_products(f);
   const bool fused = f.signal("inductor_share") > f.signal("eager_share");
   if (fused && bound.next == std::string_view("fuse them: torch.compile"))
     return "they are compiled already: see which of them take most, below";

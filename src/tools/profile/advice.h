@@ -52,8 +52,8 @@ struct Facts {
   double wall() const { return d["time"]["wall_us"]; }
   bool timeline() const { return d["time"]["timeline"]; }
   bool traced() const { return wall() > 0; }
-  // A trace of PyTorch, in which waiting for another rank looks like transfer.
-  bool one_rank_of_several() const { return d["ranks"].is_null() && d["format"] == "Kineto trace"; }
+  // In the trace of one rank, waiting for another one looks like transfer.
+  bool one_rank_of_several() const { return d["ranks"].is_null() && (d["format"] == "Kineto trace" || flag("own")); }
 };
 
 // What a rule says, and a function that looks for it: it returns what was found, with the values, or an empty text.

@@ -47,7 +47,7 @@ void classify_events(const Trace& t, Analysis& a) {
     if (k.category == Category::other && e.kind == GpuKind::kernel && e.call >= 0 && !t.frames.empty())
       k = class_in(e.name, callers.stack(t.calls[static_cast<size_t>(e.call)]));
     if (e.work != 0) k = {category_named(t.names[e.work]), library_of_step(t.names[e.name]), false};
-    if (e.collective != 0) k = {Category::communication, "RCCL", false};
+    if (e.collective != 0) k = {Category::communication, t.own ? "" : "RCCL", false};
     if (e.kind != GpuKind::kernel) k = {Category::memory, "", false};
     a.classes[static_cast<size_t>(i)] = k;
   };
@@ -177,6 +177,7 @@ void add_kernel(const Trace& t, Analysis& a, int32_t i, const OpTimes& times, Ke
   ++g.calls;
   g.us += d;
   if (t.own) {
+    if (e.collective != 0) return;  // its bytes are not those of the memory
     g.flops += std::max(0.0, e.flops);
     g.bytes += static_cast<double>(std::max<int64_t>(0, e.bytes));
     if (e.bytes >= 0) g.sized_us += d;

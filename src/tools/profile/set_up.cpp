@@ -43,6 +43,7 @@ std::vector<SetUp> take_set_up(Trace& t) {
   std::map<Key, std::vector<size_t>> runs;
   for (size_t i = 0; i < t.gpu.size(); ++i) {
     const GpuEvent& e = t.gpu[i];
+    if (e.collective != 0) continue;  // it may have waited for other ranks
     runs[{e.process, e.device, e.name, e.bytes, e.flops}].push_back(i);
   }
   std::vector<SetUp> found;

@@ -262,8 +262,8 @@ class GpuPause final : public Pause {
 
 class GpuMoment final : public Moment {
  public:
-  explicit GpuMoment(GpuDevice& device) : device_(device), event_(device.take_timing_event()) {
-    device.check(device.rt().event_record(event_, device.own_stream()), "marking the stream");
+  GpuMoment(GpuDevice& device, Stream stream) : device_(device), event_(device.take_timing_event()) {
+    device.check(device.rt().event_record(event_, stream), "marking the stream");
   }
   ~GpuMoment() override { device_.give_timing_event(event_); }
   GpuMoment(const GpuMoment&) = delete;
@@ -351,7 +351,9 @@ bool GpuDevice::passed(uint64_t mark) {
 
 std::unique_ptr<Pause> GpuDevice::pause() { return std::make_unique<GpuPause>(*this); }
 
-std::unique_ptr<Moment> GpuDevice::moment() { return std::make_unique<GpuMoment>(*this); }
+std::unique_ptr<Moment> GpuDevice::moment() { return moment_on(own_stream()); }
+
+std::unique_ptr<Moment> GpuDevice::moment_on(Stream stream) { return std::make_unique<GpuMoment>(*this, stream); }
 
 std::unique_ptr<Replay> GpuDevice::make_replay() { return std::make_unique<GpuReplay>(*this); }
 

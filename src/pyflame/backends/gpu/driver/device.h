@@ -84,6 +84,7 @@ class GpuDevice final : public DeviceMemory {
   uint64_t mark() override;
   bool passed(uint64_t mark) override;
   std::unique_ptr<Moment> moment() override;
+  std::unique_ptr<Moment> moment_on(Stream stream);  // in the order of another stream
   std::unique_ptr<Pause> pause() override;
   std::unique_ptr<Replay> make_replay() override;
   std::string replay_unsafe() const override;

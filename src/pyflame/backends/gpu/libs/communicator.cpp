@@ -159,8 +159,12 @@ class GpuCommunicator final : public Communicator {
     if (!c.in_order) order(own, stream_);
     else if (overlapped_) order(stream_, own);
     overlapped_ = !c.in_order;
+    std::shared_ptr<Moment> before = c.timed ? device_.moment_on(on) : nullptr;
     call(c, on);
-    return std::make_unique<GpuCollective>(device_, on);
+    auto queued = std::make_unique<GpuCollective>(device_, on);
+    if (c.timed) queued->after = device_.moment_on(on);
+    queued->before = std::move(before);
+    return queued;
   }
 
   std::string failure() override {
