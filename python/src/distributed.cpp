@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "pyflame/base/fallbacks.h"
+#include "pyflame/distributed/direct.h"
 #include "pyflame/distributed/group.h"
 #include "pyflame/record/emit.h"
 #include "pyflame/record/recorder.h"
@@ -67,8 +68,12 @@ void bind_group(nb::module_& m) {
   using Ints = std::vector<int>;
   using Sizes = std::vector<size_t>;
   nb::class_<Group> c(m, "_Group", "Connected processes; pyflame.distributed makes it.");
-  c.def(nb::init<int, Ints, const Ints&, const Ints&, const Ints&, const Ints&>(), "rank"_a, "names"_a, "control"_a,
-        "data"_a, "messages"_a, "memory"_a);
+  c.def(nb::init<int, Ints, const Ints&, const Ints&, const Ints&, const Ints&, Ints>(), "rank"_a, "names"_a,
+        "control"_a, "data"_a, "messages"_a, "memory"_a, "pids"_a);
+  c.def_static("reaches_memory", [](int pid, uintptr_t address, const nb::bytes& bytes) {
+    return distributed::reaches_memory(pid, address, {bytes.c_str(), bytes.size()});
+  });
+  c.def_static("let_siblings_reach", &distributed::let_siblings_reach);
   c.def_static("memory_bytes", &Group::memory_bytes, "size"_a);
   c.def("transport", &Group::transport, "peer"_a);
   c.def("set_label", &Group::set_label, "name"_a);

@@ -14,6 +14,9 @@ def _place():
         return address, s.getsockname()[1]
 
 
+# How processes of one host exchange bytes, and the variables that choose it.
+WAYS = {"direct": {}, "shared memory": {"PYFLAME_DIRECT_MEMORY": "0"}, "TCP": {"PYFLAME_SHARED_MEMORY": "0"}}
+
 HEAD = """
 import os, sys, time
 import pyflame as pf

@@ -6,7 +6,7 @@ import sys
 
 import numpy
 import pytest
-from processes import finish, run, start
+from processes import WAYS, finish, run, start
 
 import pyflame as pf
 import pyflame.distributed as dist
@@ -164,8 +164,8 @@ assert not dist.is_initialized()
 
 
 def test_collectives(tmp_path):
-    """Shared memory and TCP give the same bits, on every rank."""
-    outputs = {way: run(3, EVERYTHING, tmp_path, WAY=way, PYFLAME_SHARED_MEMORY=str(int(way == "shared memory"))) for way in ("shared memory", "TCP")}
+    """All transports give the same bits, on every rank."""
+    outputs = {way: run(3, EVERYTHING, tmp_path, WAY=way, **variables) for way, variables in WAYS.items()}
     assert len({line for lines in outputs.values() for line in lines}) == 1
 
 
@@ -234,7 +234,7 @@ def test_a_rank_may_end_before_its_last_bytes_arrive():
 
     def group(rank, sockets):
         pairs = [[-1, s.detach()] if rank == 0 else [s.detach(), -1] for s in sockets]
-        return _C._Group(rank, [0, 1], *pairs, [-1, -1])
+        return _C._Group(rank, [0, 1], *pairs, [-1, -1], [])
 
     groups = [group(0, [control[0], first[0], messages[0]]), group(1, [control[1], second[0], messages[1]])]
     sent, came = ctypes.create_string_buffer(b"a" * 1000), ctypes.create_string_buffer(1000)
@@ -264,7 +264,7 @@ def test_a_message_that_ends_in_the_middle():
     from pyflame import _C
 
     control, data, messages = (socket.socketpair() for _ in range(3))
-    group = _C._Group(0, [0, 1], *([-1, pair[0].detach()] for pair in (control, data, messages)), [-1, -1])
+    group = _C._Group(0, [0, 1], *([-1, pair[0].detach()] for pair in (control, data, messages)), [-1, -1], [])
     peer, came = messages[1], ctypes.create_string_buffer(8)
     whole = struct.pack("<QQ", 8, 1) + b"s" + b"12345678"
     for text, found in ((whole, b"12345678"), (whole[:-4], None)):

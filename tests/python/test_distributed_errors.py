@@ -5,7 +5,7 @@ import sys
 import threading
 
 import pytest
-from processes import finish, run, start
+from processes import WAYS, finish, run, start
 
 import pyflame as pf
 import pyflame.distributed as dist
@@ -221,9 +221,9 @@ except RuntimeError as e:
 """
 
 
-@pytest.mark.parametrize("shared", ["1", "0"])
-def test_a_rank_that_dies(shared, tmp_path):
-    found = finish(start(3, DEAD, tmp_path, PYFLAME_SHARED_MEMORY=shared))
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rank_that_dies(way, tmp_path):
+    found = finish(start(3, DEAD, tmp_path, **WAYS[way]))
     assert [(code, out) for code, out, _ in found] == [(0, "told\n"), (-9, ""), (0, "told\n")], found
 
 
@@ -360,7 +360,10 @@ def test_a_wrong_value_of_the_variable(monkeypatch):
         _group._memory_file(2)
     for value, wanted in (("", True), ("On", True), ("0", False), ("no", False)):
         monkeypatch.setenv("PYFLAME_SHARED_MEMORY", value)
-        assert _group._may_share_memory() is wanted
+        assert _group._is_on("PYFLAME_SHARED_MEMORY") is wanted
+    monkeypatch.setenv("PYFLAME_DIRECT_MEMORY", "maybe")
+    with pytest.raises(ValueError, match="PYFLAME_DIRECT_MEMORY: not a valid value; got 'maybe'; expected 0 or 1"):
+        _group._is_on("PYFLAME_DIRECT_MEMORY")
 
 
 def test_two_groups_of_all():
@@ -624,7 +627,7 @@ dist.all_reduce(pf.ones(9))
 open_files = [os.readlink(f) for f in glob.glob("/proc/self/fd/*") if os.path.lexists(f)]
 print(dist.group.WORLD.transports()[1 - rank], [f for f in open_files if "pyflame ranks" in f])
 """
-    assert run(2, program, tmp_path) == ["shared memory []\n"] * 2
+    assert run(2, program, tmp_path, PYFLAME_DIRECT_MEMORY="0") == ["shared memory []\n"] * 2
     assert subprocess.run([sys.executable, "-W", "error", "-c", "import pyflame.distributed"], check=True).returncode == 0
 
 

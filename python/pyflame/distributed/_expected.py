@@ -139,11 +139,11 @@ def _gpus(a, b):
 def _path(a, b, transport):
     """(GB/s or None, the name of the path or why it is unknown, what to look at)."""
     one_host = bool(a["host"]) and a["host"] == b["host"]
-    if transport not in ("shared memory", "TCP"):
+    if transport not in ("direct", "shared memory", "TCP"):
         return _gpus(a, b) if one_host else (None, "nothing says how GPUs of two hosts are linked", "")
     if a["pci"] or b["pci"]:
         return None, "tensors of GPUs go through the host's memory", ""
-    if transport == "shared memory":  # each byte is copied into the ring and out of it
+    if transport in ("direct", "shared memory"):  # of a message, each byte is copied into the ring and out of it
         return min(a["copy_gb_s"], b["copy_gb_s"]) / 2, "two copies in memory", "look at other programs on these processors, and at `pyflame run --bind`"
     if one_host:
         return None, "nothing says how fast TCP within a host is; shared memory is faster: look at PYFLAME_SHARED_MEMORY, and whether the ranks are in one container", ""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import queue
@@ -64,18 +65,18 @@ def _host():
         return ""
 
 
-def _may_share_memory():
-    text = os.environ.get("PYFLAME_SHARED_MEMORY") or "1"
+def _is_on(variable):
+    text = os.environ.get(variable) or "1"
     if text.lower() in ("1", "true", "on", "yes"):
         return True
     if text.lower() in ("0", "false", "off", "no"):
         return False
-    raise ValueError(f"PYFLAME_SHARED_MEMORY: not a valid value; got '{text}'; expected 0 or 1")
+    raise ValueError(f"{variable}: not a valid value; got '{text}'; expected 0 or 1")
 
 
 def _memory_file(size):
     """A memory file for the rings of this rank, or -1 where there is none. Its bytes are taken now, so that a lack of memory is no bus error later."""
-    if not _may_share_memory() or not hasattr(os, "memfd_create"):
+    if not _is_on("PYFLAME_SHARED_MEMORY") or not hasattr(os, "memfd_create"):
         return -1
     fd = -1
     try:
@@ -122,9 +123,9 @@ class _Meeting:
 
     def connect(self):
         """The connected group."""
-        sockets, memory = self.meet()
+        sockets, memory, pids = self.meet()
         try:
-            made = _C._Group(self.rank, list(self.names), *sockets, memory)
+            made = _C._Group(self.rank, list(self.names), *sockets, memory, pids)
             made.set_label(self.prefix)
             self._check_paths(made)
             return made
@@ -133,7 +134,7 @@ class _Meeting:
                 os.close(fd)
 
     def meet(self):
-        """Descriptors that the caller owns: the sockets control, data and messages, and the memory, of each rank; -1 where there is none."""
+        """Descriptors that the caller owns: the sockets control, data and messages, and the memory, of each rank; -1 where there is none. And the ranks' processes, where these may reach each other's memory."""
         address = self.store._connection.getsockname()[0]  # of the interface that reaches rank 0
         with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as listening:
             if only_loopback(self.store.host):
@@ -144,14 +145,22 @@ class _Meeting:
             opened, shared = [], []
             try:
                 token = secrets.token_hex(16)
-                self._put("place", {"address": address, "port": listening.getsockname()[1], "token": token, "host": _host(), "memory": f"/proc/{os.getpid()}/fd/{memory}" if memory >= 0 else None})
+                found_by_others = ctypes.create_string_buffer(secrets.token_bytes(16), 16)
+                if _is_on("PYFLAME_DIRECT_MEMORY") and memory >= 0:
+                    _C._Group.let_siblings_reach()
+                    direct = [ctypes.addressof(found_by_others), found_by_others.raw.hex()]
+                else:
+                    direct = None
+                self._put("place", {"address": address, "port": listening.getsockname()[1], "token": token, "host": _host(), "memory": f"/proc/{os.getpid()}/fd/{memory}" if memory >= 0 else None, "pid": os.getpid(), "direct": direct})
                 places = self._all("place")
                 sockets = self._sockets(listening, places, token)
                 opened = [self._open(places, r, memory) for r in range(self.size)]
                 self._put("opened", [fd >= 0 for fd in opened])
+                self._put("reached", direct is not None and all(r == self.rank or fd >= 0 and self._reaches(places[r]) for r, fd in enumerate(opened)))
                 self.opened = both = self._all("opened")
                 shared = [fd if both[r][self.rank] else -1 for r, fd in enumerate(opened)]
-                return [[-1 if s is None else s[k].detach() for s in sockets] for k in range(3)], shared
+                pids = [place["pid"] for place in places] if all(self._all("reached")) else []  # all tried by now, so what they looked for may go
+                return [[-1 if s is None else s[k].detach() for s in sockets] for k in range(3)], shared, pids
             finally:
                 for fd in {*opened, memory} - {-1, *shared}:
                     os.close(fd)
@@ -175,6 +184,10 @@ class _Meeting:
             return os.open(places[r]["memory"], os.O_RDWR | os.O_CLOEXEC)
         except OSError:  # such as a container's rules
             return -1
+
+    def _reaches(self, place):
+        """Whether this process may read and write the memory of one on this host: it finds the bytes there that the other one says."""
+        return place["direct"] is not None and _C._Group.reaches_memory(place["pid"], place["direct"][0], bytes.fromhex(place["direct"][1]))
 
     def _sockets(self, listening, places, token):
         """For each rank its three sockets. The higher rank connects to the lower one. It sends that rank's token, which only the store tells, and its own rank."""
@@ -332,7 +345,7 @@ class ProcessGroup:
         return library(self) or "host"
 
     def transports(self) -> list[str]:
-        """How bytes of the host go to each rank of the group: 'shared memory', 'TCP' or 'itself'."""
+        """How bytes of the host go to each rank of the group: 'direct', 'shared memory', 'TCP' or 'itself'. 'direct': through shared memory, and in a large all_reduce each process reads and writes the tensors of the others where they lie. That is so for all ranks of a group or for none."""
         return [self._group.transport(r) for r in range(self.size())] if self._group else ["itself"] * self.size()
 
     def _lane(self, key):

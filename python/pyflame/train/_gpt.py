@@ -14,7 +14,7 @@ _TIMEOUT = 600.0  # seconds for which a process waits for the others
 def _meet(place):
     """What the program's option --connected takes. The descriptors stay open when this process becomes another program."""
     store = TCPStore(place.address, place.port, is_master=place.rank == 0, timeout=_TIMEOUT, wait_for_workers=False)
-    sockets, memory = _Meeting("train gpt", store, "gpt", place.rank, range(place.world_size), _TIMEOUT).meet()
+    sockets, memory, _ = _Meeting("train gpt", store, "gpt", place.rank, range(place.world_size), _TIMEOUT).meet()
     if place.rank == 0:  # the store ends with this program
         for rank in range(1, place.world_size):
             store.get(f"gpt/met/{rank}", _TIMEOUT)

@@ -35,7 +35,7 @@ Ranks::Ranks(const std::string& connected) {
     local_rank_ = j.at("local_rank");
     group_ = std::make_unique<distributed::Group>(j.at("rank").get<int>(), names, j.at("control").get<Ints>(),
                                                   j.at("data").get<Ints>(), j.at("messages").get<Ints>(),
-                                                  j.at("memory").get<Ints>());
+                                                  j.at("memory").get<Ints>(), Ints());
   } catch (const nlohmann::json::exception&) {
     PF_FAIL(Value, "train gpt: --connected does not fit; got '{}'; expected what pyflame.train passes", connected);
   }

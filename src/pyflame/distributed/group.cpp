@@ -105,8 +105,8 @@ class Whole {
 size_t Group::memory_bytes(int size) { return static_cast<size_t>(size) * sizeof(Ring); }
 
 Group::Group(int rank, std::vector<int> names, const std::vector<int>& control, const std::vector<int>& data,
-             const std::vector<int>& messages, const std::vector<int>& memory)
-    : rank_(rank), names_(std::move(names)), label_{"", names_} {
+             const std::vector<int>& messages, const std::vector<int>& memory, std::vector<int> pids)
+    : rank_(rank), names_(std::move(names)), pids_(std::move(pids)), label_{"", names_} {
   const int size = static_cast<int>(control.size());
   for (int p = 0; p < size; ++p) {
     auto peer = std::make_unique<Peer>();
@@ -169,6 +169,7 @@ void Group::close_in_child() {
 
 std::string Group::transport(int peer) const {
   if (peer == rank_) return "itself";
+  if (!pids_.empty()) return "direct";
   return peers_[static_cast<size_t>(peer)]->out ? "shared memory" : "TCP";
 }
 

@@ -1,6 +1,7 @@
 // A group of processes that exchange bytes through sockets and, where two of them are on one host, through rings in shared memory
 // (docs/decisions/0018-distributed.md). Each pair of ranks has three sockets: `control` for what is said about calls, `data` for bytes where there is
-// no shared memory, `messages` for send and recv. Collective calls of a group are made by one thread at a time.
+// no shared memory, `messages` for send and recv. Large reductions between processes of one host that may reach each other's memory need
+// no rings: each rank reads and writes its part of the others' data where it lies. Collective calls of a group are made by one thread at a time.
 //
 // Before any data is moved, each rank tells all others which call it makes. The calls of a group are numbered, and a rank takes from each other
 // rank what that one said about the call of the same number. A call that a rank refuses before it takes part (refuse()) has a number as well: then the
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,9 +40,10 @@ class Group {
  public:
   // The sockets of each peer, by rank in the group; -1 for this rank itself. `memory`: for each rank, the memory file with the rings in which it
   // writes (memory_bytes() long); -1 where that rank is on another host, and for all if this one has none. The files may be closed
-  // afterwards, the sockets belong to the group.
+  // afterwards, the sockets belong to the group. `pids`: the processes of the ranks, if all of them have rings and may read and write the memory
+  // of each other; otherwise nothing. It is the same on all ranks.
   Group(int rank, std::vector<int> names, const std::vector<int>& control, const std::vector<int>& data,
-        const std::vector<int>& messages, const std::vector<int>& memory);
+        const std::vector<int>& messages, const std::vector<int>& memory, std::vector<int> pids);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -76,7 +79,7 @@ class Group {
 
   void close();           // calls under way and later ones fail; the sockets are closed when the group is destroyed
   void close_in_child();  // after a fork: the parent's connections must end with the parent
-  std::string transport(int peer) const;  // "shared memory", "TCP" or "itself"
+  std::string transport(int peer) const;  // "direct", "shared memory", "TCP" or "itself"
   std::vector<int> gone() const;          // the ranks (in the world) whose processes ended; asks, and waits for nothing
 
  private:
@@ -102,6 +105,10 @@ class Group {
   void wait(const std::vector<Transfer>* transfers, const std::function<bool(int)>& needed);
   void check_time(const std::function<bool(int)>& needed, bool moving);
   void wake(int peer);
+  class Opened;
+  void reduce_in_place(char* data, size_t count, DType dtype, Reduction op);
+  void reach(int peer, bool write, char* here, uint64_t there, size_t bytes);
+  void look();
   void parts_exchange(const char* in, char* scratch, size_t part, size_t width);
   [[noreturn]] void give_up(const std::string& why);
   [[noreturn]] void lost(int peer);
@@ -112,6 +119,7 @@ class Group {
 
   int rank_;
   std::vector<int> names_;  // the ranks in the world
+  std::vector<int> pids_;   // of the ranks, which may reach each other's memory; none: they may not
   events::GroupName label_;
   std::vector<std::unique_ptr<Peer>> peers_;
   const Call* call_ = nullptr;
@@ -121,6 +129,10 @@ class Group {
   std::atomic<bool> closing_{false};
   std::vector<std::pair<void*, size_t>> mapped_;
   bool in_child_ = false;
+  struct Freed {
+    void operator()(char* p) const { std::free(p); }
+  };
+  std::unique_ptr<char, Freed> chunks_;  // of the others' data, while they are reduced
 };
 
 }  // namespace pyflame::distributed

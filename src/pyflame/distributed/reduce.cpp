@@ -50,9 +50,25 @@ A combined(Reduction op, A a, A b) {
   }
 }
 
+// The usual case in one pass. A step reads what it needs before it writes, so `out` may be one of the two.
+template <Reduction op, class T>
+void reduce_two(T* out, const T* first, const T* second, size_t count) {
+  constexpr size_t kStep = 64 / sizeof(T);
+  size_t i = 0;
+  for (; i + kStep <= count; i += kStep) {
+    std::array<T, kStep> sums;
+    for (size_t j = 0; j < kStep; ++j) sums[j] = combined<T>(op, first[i + j], second[i + j]);
+    for (size_t j = 0; j < kStep; ++j) out[i + j] = sums[j];
+  }
+  for (; i < count; ++i) out[i] = combined<T>(op, first[i], second[i]);
+}
+
 template <Reduction op, class T>
 void reduce_as(T* out, const std::vector<const void*>& sources, size_t count) {
   using A = typename Accumulator<T>::type;
+  if constexpr (op != Reduction::avg && std::is_same_v<A, T>)
+    if (sources.size() == 2)
+      return reduce_two<op>(out, static_cast<const T*>(sources[0]), static_cast<const T*>(sources[1]), count);
   std::array<A, kBlock> sums;
   for (size_t begin = 0; begin < count; begin += kBlock) {
     const size_t n = std::min(kBlock, count - begin);

@@ -12,11 +12,17 @@ namespace pyflame::distributed {
 
 struct Ring {
   static constexpr size_t kBytes = size_t{1} << 20;
+  static constexpr uint64_t kThroughRings = 1;
 
   alignas(128) std::atomic<uint64_t> written;
   alignas(128) std::atomic<uint64_t> taken;
   alignas(128) std::atomic<uint32_t> reader_waits;
   alignas(128) std::atomic<uint32_t> writer_waits;
+  // The call of the writer that is under way: where its data are that the reader may read and write directly; kThroughRings, where they cannot
+  // be reached so; 0 between such calls.
+  alignas(128) std::atomic<uint64_t> open;
+  alignas(
+      128) std::atomic<uint32_t> reaching;  // the writer is about to write into the open memory of the reader, or does
   alignas(128) char bytes[kBytes];
 
   size_t write(const char* from, size_t most) {

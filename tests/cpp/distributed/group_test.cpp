@@ -1,24 +1,30 @@
-// Groups whose ranks are threads of this process, connected by pairs of sockets, with and without shared memory.
+// Groups whose ranks are threads of this process, connected by pairs of sockets, with and without shared memory and direct reads and writes.
 #include "pyflame/distributed/group.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <thread>
 
 #include "pyflame/base/error.h"
 #include "pyflame/base/half.h"
+#include "pyflame/distributed/direct.h"
 
 namespace pyflame::distributed {
 namespace {
 
 using Groups = std::vector<std::unique_ptr<Group>>;
 
-Groups connected(int n, bool shared) {
+enum class Way { sockets, rings, direct };
+
+Groups connected(int n, Way way) {
   std::vector<std::vector<std::vector<int>>> fds(
       3, std::vector(static_cast<size_t>(n), std::vector<int>(static_cast<size_t>(n), -1)));
   for (auto& channel : fds)
@@ -32,13 +38,15 @@ Groups connected(int n, bool shared) {
   std::vector<int> memory(static_cast<size_t>(n), -1), names(static_cast<size_t>(n));
   std::iota(names.begin(), names.end(), 0);
   for (int& fd : memory) {
-    if (!shared) break;
+    if (way == Way::sockets) break;
     fd = memfd_create("test", MFD_CLOEXEC);
     EXPECT_EQ(ftruncate(fd, static_cast<off_t>(Group::memory_bytes(n))), 0);
   }
   Groups groups;
   for (size_t r = 0; r < memory.size(); ++r)
-    groups.push_back(std::make_unique<Group>(static_cast<int>(r), names, fds[0][r], fds[1][r], fds[2][r], memory));
+    groups.push_back(
+        std::make_unique<Group>(static_cast<int>(r), names, fds[0][r], fds[1][r], fds[2][r], memory,
+                                std::vector<int>(way == Way::direct ? static_cast<size_t>(n) : 0, getpid())));
   for (const int fd : memory)
     if (fd >= 0) close(fd);
   return groups;
@@ -64,9 +72,10 @@ std::vector<std::string> on_all(const Groups& groups, const F& fn) {
 const std::vector<std::string> kNone(3);
 Call call_of(const std::string& text, double timeout = 600) { return {text, text + " at a.py:1", timeout, {}}; }
 
-struct Ways : testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Group, Ways, testing::Values(false, true),
-                         [](const auto& way) { return way.param ? "SharedMemory" : "Sockets"; });
+struct Ways : testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Group, Ways, testing::Values(Way::sockets, Way::rings, Way::direct), [](const auto& way) {
+  return way.param == Way::sockets ? "Sockets" : way.param == Way::rings ? "SharedMemory" : "Direct";
+});
 
 TEST_P(Ways, PathsAreChecked) {
   const Groups groups = connected(3, GetParam());
@@ -81,7 +90,9 @@ TEST_P(Ways, PathsAreChecked) {
 
 TEST_P(Ways, AllReduceOfManySizes) {
   const Groups groups = connected(3, GetParam());
-  EXPECT_EQ(groups[0]->transport(1), GetParam() ? "shared memory" : "TCP");
+  EXPECT_EQ(groups[0]->transport(1), GetParam() == Way::sockets ? "TCP"
+                                     : GetParam() == Way::rings ? "shared memory"
+                                                                : "direct");
   for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{4}, size_t{1000}, size_t{500001}}) {
     std::vector<std::vector<float>> values(3, std::vector<float>(count));
     std::vector<float> want(count);
@@ -98,6 +109,104 @@ TEST_P(Ways, AllReduceOfManySizes) {
     for (const auto& v : values) EXPECT_EQ(v, want);
   }
 }
+
+// A rank gives up while another one is about to write into its memory: from then on, the memory is the caller's alone.
+TEST(Direct, NobodyWritesAfterARankGaveUp) {
+  const Groups groups = connected(2, Way::direct);
+  constexpr size_t kCount = 1 << 20;
+  std::vector<float> values[] = {std::vector<float>(kCount, 1), std::vector<float>(kCount, 2)};
+  std::atomic<bool> waits{false}, held{false}, raised{false};
+  std::vector<float> left;
+  const auto reduce = [&](int r, Group& g, std::function<bool()> interrupted) {
+    Call call = call_of("all_reduce");
+    call.interrupted = std::move(interrupted);
+    g.all_reduce(call, values[r].data(), kCount, DType::float32, Reduction::sum);
+  };
+  const std::vector<std::string> found = on_all(groups, [&](int r, Group& g) {
+    if (r == 0) {
+      try {
+        reduce(0, g, [&] {
+          waits = true;
+          return held.load();
+        });
+      } catch (const Error&) {
+        left = values[0];
+        raised = true;
+        throw;
+      }
+      raised = true;
+    } else {
+      while (!waits) std::this_thread::yield();
+      reduce(1, g, [&] {  // rank 0 has said its call, so this is asked when the data move
+        held = true;
+        while (!raised) std::this_thread::yield();
+        return false;
+      });
+    }
+  });
+  EXPECT_EQ(found[0], "all_reduce at a.py:1: interrupted");
+  EXPECT_EQ(found[1], "all_reduce at a.py:1: rank 0 gave up; it said: all_reduce at a.py:1: interrupted");
+  EXPECT_EQ(values[0], left);
+}
+
+TEST(Direct, MemoryThatCannotBeReached) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  char byte = 1;
+  EXPECT_TRUE(reaches_memory(getpid(), reinterpret_cast<uintptr_t>(&byte), {"\1", 1}));
+  EXPECT_FALSE(reaches_memory(getpid(), reinterpret_cast<uintptr_t>(&byte), {"\2", 1}));  // something else is there
+  void* none = mmap(nullptr, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EXPECT_FALSE(reaches_memory(getpid(), reinterpret_cast<uintptr_t>(none), {"\0", 1}));
+  void* fixed = mmap(nullptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EXPECT_FALSE(reaches_memory(getpid(), reinterpret_cast<uintptr_t>(fixed), {"\0", 1}));
+  munmap(none, page);
+  munmap(fixed, page);
+}
+
+TEST(Direct, DataOfWhichAPageCannotBeReached) {
+  constexpr size_t kCount = 1 << 20, kBytes = kCount * sizeof(float);
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* at = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  ASSERT_EQ(mprotect(static_cast<char*>(at) + kBytes / 4, page, PROT_NONE), 0);  // in the part that rank 0 reduces
+  std::vector<float> values(kCount, 2);
+  const Groups groups = connected(2, Way::direct);
+  const std::vector<std::string> raised = on_all(groups, [&](int r, Group& g) {
+    g.all_reduce(call_of("all_reduce"), r ? static_cast<float*>(at) : values.data(), kCount, DType::float32,
+                 Reduction::sum);
+  });
+  const std::string why =
+      "all_reduce at a.py:1: the memory of rank 1 cannot be read; got Bad address; expected what was possible when "
+      "the ranks connected; hint: PYFLAME_DIRECT_MEMORY=0";
+  EXPECT_EQ(raised[0], why);
+  EXPECT_EQ(raised[1], "all_reduce at a.py:1: rank 0 gave up; it said: " + why);
+  munmap(at, kBytes);
+}
+
+#ifdef SYS_memfd_secret
+// Data of one rank that no other process can read, as memory of some devices: all ranks use the rings.
+TEST(Direct, DataThatCannotBeReached) {
+  constexpr size_t kCount = 1 << 20;
+  const int fd = static_cast<int>(syscall(SYS_memfd_secret, 0));
+  if (fd < 0) GTEST_SKIP() << "this system has no secret memory";
+  ASSERT_EQ(ftruncate(fd, kCount * sizeof(float)), 0);
+  void* at = mmap(nullptr, kCount * sizeof(float), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (at == MAP_FAILED) GTEST_SKIP() << "this process may not have so much secret memory";
+  auto* secret = static_cast<float*>(at);
+  std::fill_n(secret, kCount, 1.0F);
+  std::vector<float> values(kCount, 2);
+  const Groups groups = connected(2, Way::direct);
+  EXPECT_EQ(on_all(groups,
+                   [&](int r, Group& g) {
+                     g.all_reduce(call_of("all_reduce"), r ? values.data() : secret, kCount, DType::float32,
+                                  Reduction::sum);
+                   }),
+            std::vector<std::string>(2));
+  EXPECT_EQ(values, std::vector<float>(kCount, 3));
+  EXPECT_TRUE(std::equal(values.begin(), values.end(), secret));
+  munmap(at, kCount * sizeof(float));
+}
+#endif
 
 TEST_P(Ways, OtherCollectives) {
   const Groups groups = connected(3, GetParam());
