@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <numeric>
 
 #include "pyflame/base/error.h"
 #include "pyflame/distributed/direct.h"
