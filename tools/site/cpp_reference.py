@@ -42,7 +42,7 @@ INTERNAL = [
     ("readers of one file format each, behind safetensors.h and checkpoint.h or called from Python", """
         io/atomic_file.h io/gguf_file.h io/input_file.h io/pickle.h io/safetensors_file.h io/torch_file.h io/zip_file.h"""),
     ("the process of language_model.h, and the list of the fields of its settings", "llm/process.h llm/fields.def"),
-    ("the parts of a Group", "distributed/peer.h distributed/reduce.h distributed/ring.h"),
+    ("the parts of a Group", "distributed/direct.h distributed/logged.h distributed/peer.h distributed/reduce.h distributed/ring.h base/collective_event.h"),
 ]
 
 

@@ -173,6 +173,11 @@ class _Meeting:
                 if n:
                     found.append(f"{n} of 4096 bytes from rank {self.names[r]} to rank {self.names[to]} by {'shared memory' if self.opened[r][to] and self.opened[to][r] else 'TCP'}")
         if found:
+            self._put("told", True)
+            try:
+                self._all("told")  # a rank that ends while others still compare would be what they tell of
+            except RuntimeError:  # rank 0, which has the store, ended: it has seen all
+                pass
             raise RuntimeError(f"{self.op}: bytes change between ranks; got {', '.join(found)}; expected the bytes that were sent; hint: PYFLAME_SHARED_MEMORY=0 takes TCP within a host; between hosts, look at the network cards of these ranks")
 
     def _open(self, places, r, own):

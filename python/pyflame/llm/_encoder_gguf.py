@@ -78,7 +78,7 @@ class PackedLinear(nn.Module):
     def __init__(self, weight):
         super().__init__()
         self.weight = weight
-        self.bias = nn.Parameter(_C.empty(weight.shape[0]))
+        self.bias = nn.Parameter(_C.empty(weight.shape[0], device=_C.get_device()))
         weight.tile()
 
     def forward(self, x):

@@ -84,7 +84,7 @@ void Group::parts_exchange(const char* in, char* scratch, size_t part, size_t wi
 class Group::Opened {
  public:
   Opened(Group& group, void* data, size_t bytes) : group_(group) {
-    active_ = !group.pids_.empty() && !group.in_child_ && bytes >= kInPlace;
+    active_ = group.broken_.empty() && !group.pids_.empty() && !group.in_child_ && bytes >= kInPlace;
     if (!active_) return;
     if (!group.chunks_) group.chunks_.reset(chunks_of(group.peers_.size()));
     char* at = static_cast<char*>(data);

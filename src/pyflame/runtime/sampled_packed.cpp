@@ -52,7 +52,7 @@ AloneSequence alone(const Node& n, const PackedSequence& s, Pointers inputs) {
     Operand o = view(n.ins[i], of_keys ? s.keys : s.queries);
     o.binding =
         one.pointers.push_back(moved(inputs[n.ins[i].binding], n.ins[i], of_keys ? s.first_key : s.first_query));
-    one.node.ins.push_back(std::move(o));
+    one.node.ins.push_back(o);
   }
   one.node.ins.push_back(n.ins[kScale]);
   one.node.ins.push_back(n.ins[kMostKeys]);  // at least as many as this sequence has

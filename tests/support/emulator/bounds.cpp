@@ -39,6 +39,7 @@ std::vector<Tensor>& tensors() {
   return *t;
 }
 
+#if !defined(__SANITIZE_ADDRESS__)  // whose own run time has the functions that call this
 // How far the access is from the tensor: 0 inside of it.
 size_t distance(const Tensor& t, uintptr_t at, size_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(t.data), end = begin + t.bytes;
@@ -58,6 +59,7 @@ void check_access(uintptr_t at, size_t bytes, bool writes) {
                           : std::to_string(at - begin) + " bytes behind the begin") +
               " of " + nearest->name + ", which has " + std::to_string(nearest->bytes) + " bytes");
 }
+#endif
 
 void* own(const char* name, void* data, size_t bytes, bool written) {
   if (!settings().bounds) return data;
